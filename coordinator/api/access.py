@@ -134,7 +134,7 @@ def list_agent_access(
 def build_agent_access(agent_id: str, now: datetime, *, at: datetime | None, denied: bool) -> dict[str, Any]:
     """Return the body of `AgentAccess`."""
     policies = access.default_policies_by_server(now, agent_id)
-    # No tool has the empty name: it stands for one that nobody has listed.
+    # No tool has the empty name: it represents a tool that nobody has listed.
     tools = {server: ["", *names] for server, names in mcp_tools.list_tool_names(policies).items()}
     matrix = access.resolve_access_matrix([agent_id], tools, now, at=at)
     servers = []

@@ -1,7 +1,7 @@
-"""How every REST operation reads, answers and fails: as the recorded coordinator did, so that its clients work.
+"""Parsing, responses and errors of every REST operation, compatible with the recorded coordinator's clients.
 
-Errors are `{"detail": …}`. A body that does not fit is 422 with one entry a fault, each naming type,
-place (`["body", "prompt"]`), message and the input found there, which is the form pydantic 2 and FastAPI use.
+Errors are `{"detail": …}`. A body that does not fit is 422 with one entry per validation error, each with type,
+location (`["body", "prompt"]`), message and the input found there, which is the form pydantic 2 and FastAPI use.
 """
 
 from __future__ import annotations

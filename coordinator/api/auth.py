@@ -1,6 +1,6 @@
-"""Who may call a REST operation: an API key with one of the operation's scopes.
+"""Authentication of REST operations: an API key with one of the operation's scopes.
 
-A key never decides: nothing behind these endpoints approves, denies, grants or edits policy.
+A key never decides: no operation here approves, denies, grants or edits policy.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def resolve_chat_speaker(identity: KeyIdentity, agent_id: str, fields: dict[str,
     if source is not None and source not in ChatSource.values:
         raise BadRequest(f"source must be one of {', '.join(ChatSource.values)} and must match the key.")
     if identity == LOCAL_PROGRAM and source == ChatSource.AGENT:
-        # Without API keys there is nobody to tell apart: a laptop's agents say themselves that they are.
+        # Without API keys callers cannot be distinguished: a laptop's agents state themselves that they are agents.
         return actions.ChatSpeaker(ChatSource.AGENT, to, identity.caller_actor)
     speaker = actions.build_api_key_speaker(identity, agent_id, to=to)
     if source not in (None, speaker.source):

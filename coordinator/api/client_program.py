@@ -18,7 +18,7 @@ from coordinator.lib.installation import CODE
 
 router = Router(tags=["Hooks"])
 OWN_PACKAGES = ("coordinator/client", "coordinator/runner")
-SDK_SOURCE = "coordinator/client/sdk"  # in a checkout; a wheel has `signalbox_sdk` beside `coordinator`
+SDK_SOURCE = "coordinator/client/sdk"  # in a checkout; a wheel has `signalbox_sdk` next to `coordinator`
 EDITORS = {
     "tomlkit": "tomlkit",
     "yaml": "pyyaml",
@@ -83,7 +83,7 @@ def iterate_program_files() -> Iterator[tuple[str, Path]]:
 
 
 def find_package_folder(package: str) -> Path:
-    """Return where an installed package lies; of the SDK in a checkout, its source."""
+    """Return the folder of an installed package; for the SDK in a checkout, that of its source."""
     if package == "signalbox_sdk" and (CODE / SDK_SOURCE).is_dir():
         return CODE / SDK_SOURCE / package
     spec = find_spec(package)

@@ -1,4 +1,4 @@
-"""Serving attached files, to people and machines alike: never as part of our pages, in pieces where asked for."""
+"""Downloads of attached files for people and machines: never as part of our pages, with range requests."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def set_attachment_headers(
 
 
 def safe_content_type(row: ChatAttachment, proven: str | None) -> str:
-    """Return the stored type; one that would be shown must be proven by the bytes, whoever wrote the row."""
+    """Return the stored type; one that would be shown must be proven by the bytes, not by the row alone."""
     if proven:
         return proven
     stored = row.mime_type

@@ -1,7 +1,7 @@
 """The API's operations that the edge serves without Django: ingest, hooks, MCP, streams and long polls.
 
-Each is declared once, in `OPERATIONS`. coordinator/edge/app.py routes by method and path, lets in who has one of its
-scopes, and reads a body as far as it says; `add_edge_operations` describes it in the OpenAPI document.
+Each is declared once, in `OPERATIONS`. coordinator/edge/app.py routes by method and path, admits keys with one of its
+scopes, and reads a body up to its limit; `add_edge_operations` describes it in the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def declare_local_call_operation(
     parameters: list[dict[str, Any]] | None = None,
     has_slashes: bool = False,
 ) -> EdgeOperation:
-    """Return an operation for servers that run beside their agent (`signalbox mcp`)."""
+    """Return an operation for local servers on the agent's machine (`signalbox mcp`)."""
     return EdgeOperation(
         "POST",
         path,

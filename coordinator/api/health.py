@@ -1,4 +1,4 @@
-"""Whether the server answers, for probes; no key is asked for."""
+"""The health check for probes; no key is needed."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def count_requests_fitting_page(sizes: Sequence[int]) -> int:
 
 
 def older_requests_filter(request_id: str) -> Q:
-    """Return what stands behind this request where the newest stand first. Raises BadRequest where it is gone."""
+    """Return a filter for requests older than this one. Raises BadRequest where it is gone."""
     position = PermissionRequest.objects.filter(request_id=request_id).values_list("created_at", "pk").first()
     if position is None:
         raise BadRequest("The cursor names no permission request that exists")

@@ -1,6 +1,6 @@
-"""Routers whose operations share the model of their refusals.
+"""Routers whose operations share the model of their error responses.
 
-ninja makes a model for each status of each operation. Near three hundred of them say the same, and making them took a
+ninja makes a model for each status of each operation. Nearly three hundred of them are the same, and making them took a
 tenth of the time in which a server starts.
 """
 

@@ -1,4 +1,4 @@
-"""What runners call: registration, heartbeats, reports. The edge serves their poll, GET /runner/runs."""
+"""The endpoints for runners: registration, heartbeats, reports. The edge serves their poll, GET /runner/runs."""
 
 from __future__ import annotations
 

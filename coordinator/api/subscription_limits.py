@@ -1,4 +1,4 @@
-"""How full the limits of subscriptions are, as agents report it."""
+"""Agents' reports of how full the limits of subscriptions are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transcripts that a machine of agents sends (`signalbox import`), which become sessions of its key's agent."""
+"""Transcripts sent by agents' machines (`signalbox import`), which become sessions of the key's agent."""
 
 from __future__ import annotations
 

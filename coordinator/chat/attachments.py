@@ -1,6 +1,6 @@
-"""What is known of an attached file without trusting whoever sent it: its type by its bytes, where it lies.
+"""Facts about attached files that do not depend on their sender: the type by its bytes, the store.
 
-Only types that are told by their first bytes are ever shown in a page. Everything else, SVG and HTML above all,
+Only types that are recognized by their first bytes are ever shown in a page. Everything else, SVG and HTML above all,
 is a file to download, whatever its sender called it.
 """
 
@@ -28,7 +28,7 @@ from coordinator.models.chat import FilePlace
 
 INLINE_UP_TO = 64 * 1024
 CHUNK = 256 * 1024
-HEAD = 64  # bytes that tell a type
+HEAD = 64  # bytes that identify a type
 UNKNOWN = "application/octet-stream"
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def sniff_mime_type(head: bytes) -> str | None:
 
 
 def is_inline_media_type(mime_type: str) -> bool:
-    """Say whether pages show files of this type themselves: raster images and sound."""
+    """Return whether pages show files of this type themselves: raster images and sound."""
     kind = mime_type.partition("/")[0]
     return kind in {"image", "audio"} and mime_type != "image/svg+xml"
 
@@ -124,7 +124,7 @@ def attachment_stored_file_row(row: ChatAttachment) -> StoredFile | None:
 
 
 def attachment_store_name(row: ChatAttachment) -> str:
-    """Return where an attachment's file lies."""
+    """Return the name of the store that has an attachment's file."""
     stored_file = attachment_stored_file_row(row)
     return stored_file.place if stored_file else FilePlace.FOLDER
 
@@ -152,7 +152,7 @@ def open_attachment(row: ChatAttachment) -> BinaryIO:
 
 
 def find_new_store_of_moved_file(pk: str, before: str) -> stores.AttachmentStore | None:
-    """Return where a file lies by now that did lie at `before`, or None where it was not moved."""
+    """Return the current store of a file that was stored at `before`, or None if it was not moved."""
     store_name = StoredFile.objects.filter(pk=pk).values_list("place", flat=True).first()
     return stores.find_attachment_store(store_name) if store_name and store_name != before else None
 

@@ -1,4 +1,4 @@
-"""What a chat message may hold: 1 to 20 content blocks, and files given as data URLs in blocks."""
+"""Validation of a chat message's content: 1 to 20 content blocks, and files given as data URLs in blocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Block = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedFile:
-    """A file that stood in a block: its bytes, and the block without them."""
+    """A file from a block: its bytes, and the block without them."""
 
     block: Block
     data: bytes
@@ -35,7 +35,7 @@ class EmbeddedFile:
 
 
 def validate_content_blocks(content: Any, *, files: int = 0) -> list[Block]:
-    """Return the content blocks, or raise BadRequest with what is wrong. `files` come beside them."""
+    """Return the content blocks, or raise BadRequest with what is wrong. `files` are sent in addition."""
     if not isinstance(content, list):
         raise BadRequest("content must be an array of content blocks.")
     if not 1 <= len(content) + files <= MOST_BLOCKS:

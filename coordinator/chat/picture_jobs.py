@@ -1,7 +1,7 @@
-"""Makes small pictures, in the sandbox: the only place that decodes images. Imports nothing that knows our data.
+"""Creation of thumbnails in the sandbox: the only module that decodes images. It imports none of our data.
 
-A picture is opened with the decoder of the type that its first bytes prove. Pillow's own choice among its formats
-is never asked: some of them start programs (EPS starts Ghostscript).
+A picture is opened with the decoder of the type that its first bytes prove. Pillow's own choice among its formats is
+never used: some of them start programs (EPS starts Ghostscript).
 """
 
 from __future__ import annotations

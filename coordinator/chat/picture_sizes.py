@@ -1,4 +1,4 @@
-"""How large an image says it is, from the first bytes of PNG, JPEG, GIF and WebP. Decodes nothing."""
+"""The stated size of an image, read from the first bytes of PNG, JPEG, GIF and WebP. Decodes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an agent is there, told by its heartbeat."""
+"""An agent's presence, known by its heartbeat."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ PAGE = 50
 MOST_MESSAGES = 200
 MOST_COUNTED = 100  # beyond it, a number of unread messages says nothing more
 
-# Read marks of the agent itself, beside those of people: up to where its messages were sent to it, and up to where it
-# asked for what follows. No user name has a colon.
+# Read marks of the agent itself, in addition to those of people: up to where its messages were sent to it, and up to
+# where it asked for what follows. No user name has a colon.
 SENT_TO_AGENT, READ_BY_AGENT = "agent:sent", "agent:read"
 
 _PLACE = re.compile(r"(-?\d{1,19})(?::(.*))?", re.DOTALL)
@@ -32,7 +32,7 @@ FIRST, LAST = (edge.replace(tzinfo=UTC) for edge in (datetime.min, datetime.max)
 
 @dataclass(frozen=True, slots=True)
 class MessagePosition:
-    """A place between two messages: an instant, and the id that tells messages of one instant apart."""
+    """A position between two messages: a time, and the id that distinguishes messages of the same time."""
 
     at: datetime
     message_id: str | None = None
@@ -41,16 +41,17 @@ class MessagePosition:
         return f"{instants.to_microseconds(self.at) // 1000}:{self.message_id or ''}"
 
     def older_messages_condition(self) -> Q:
-        """Match what stands before this place; a place without an id is the beginning of its instant."""
+        """Match what is before this position; without an id it is the beginning of its time."""
         earlier = Q(created_at__lt=self.at)
         if self.message_id is None:
             return earlier
         return earlier | Q(created_at=self.at, id__lt=self.message_id)
 
     def newer_messages_condition(self) -> Q:
-        """Match what stands after this place; a place without an id is the end of its instant.
+        """Match what is after this position; without an id it is the end of its time.
 
-        What has no readable instant stands nowhere: it is in no news, or whoever waits would be told it for ever.
+        A message without a readable time has no position and is never new: it would be sent to waiting clients for
+        ever.
         """
         later = Q(created_at__gt=self.at, created_at__lte=LAST)
         if self.message_id is None:
@@ -59,9 +60,9 @@ class MessagePosition:
 
 
 def message_position(message: ChatMessage) -> MessagePosition:
-    """Return the place of a message; an instant that cannot be read stands at the end of all.
+    """Return the position of a message; an unreadable time sorts last.
 
-    An id that no text equals is left out, or what stands after it would be the message itself, for ever.
+    An id that no text equals is left out, or what is after it would be the message itself, for ever.
     """
     at, message_id = message.created_at, message.pk
     return MessagePosition(

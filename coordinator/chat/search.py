@@ -1,6 +1,6 @@
-"""What is found in all chats: messages by the words in them, newest first. The index is actions.chat_search's.
+"""Search in all chats: messages by the words in them, newest first. actions.chat.chat_search keeps the index.
 
-A word that is typed is found by how it begins, for chats have no index of pieces; in quotes it is exact.
+A typed word matches words that begin with it, for chats have no index of pieces; in quotes it is exact.
 """
 
 from __future__ import annotations

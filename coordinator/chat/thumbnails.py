@@ -1,4 +1,4 @@
-"""Small pictures of large images, made once, in a sandbox, and kept beside the attachments."""
+"""Thumbnails of large images, made once, in a sandbox, and stored with the attachments."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Files that are compared with what came while they are read: piece by piece, so that no wrong byte is given out.
+"""Verified reading of files: each piece is compared with the upload while it is read, so no wrong byte is given out.
 
-A file's bytes are known by the SHA-256 of the whole and of each piece of 256 KiB. Whoever reads from the middle reads
-the pieces that this lies in, and no others.
+A file's bytes are known by the SHA-256 of the whole and of each piece of 256 KiB. A read from the middle reads the
+pieces that contain the range, and no others.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def open_verified_file(
 
     Reading raises DamagedFile for what is not as it came, and what `store` raises.
 
-    `elsewhere` tells where the file has been moved, if it is not there any more.
+    `elsewhere` returns the file's new store, if it was moved.
     """
     return io.BufferedReader(
         VerifiedFileReader(store, name, stored_file.size_bytes, bytes(stored_file.pieces), elsewhere)
@@ -65,7 +65,7 @@ def open_verified_file(
 
 
 class VerifiedFileReader(io.RawIOBase):
-    """Reads pieces in order as one answer of the store; each jump asks anew, for little at first."""
+    """Reads pieces in order as one answer of the store; each seek sends a new request, small at first."""
 
     def __init__(
         self,

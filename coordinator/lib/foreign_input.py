@@ -251,7 +251,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "two texts to compare",
-        "dashboard.text.diffs:compare_lines",
+        "dashboard.text.diffs:compute_line_diff_opcodes",
         "2,000 lines; 400 pairs here, else a child process with 0.2 s",
         "dashboard.text.diffs",
     ),
@@ -269,7 +269,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     # Forms
     build_foreign_parser(
         "JSON in a form",
-        "dashboard.mcp.access_sheet:unpack_grant_edits",
+        "dashboard.mcp.access_sheet:deserialize_grant_edits",
         "the form's 2 MiB; the decoder's own depth",
         "dashboard.admin.forms dashboard.admin.rows dashboard.approvals.verdicts dashboard.mcp.access_sheet"
         " dashboard.mcp.argument_form dashboard.mcp.views.shown_tools dashboard.rules.question",

@@ -1,6 +1,6 @@
-"""Whose a name is that sessions, runs and requests know an agent by: said once, by an administrator.
+"""The links from names in sessions, runs and requests to agents, set once by an administrator.
 
-A link changes what people see together, and nothing that is allowed (`models.agent_names`).
+A link changes what people see together. It does not change what is allowed (`models.agent_names`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coordinator.models.agent_names import find_linked_agent, list_all_agent_nam
 
 
 def link_agent_name(name: str, agent_id: str, *, actor: Actor, now: datetime) -> None:
-    """Say that a name is an agent's. Raises NotFound for no such agent or a name that nothing has, and Conflict.
+    """Link a name to an agent. Raises NotFound for no such agent or a name that nothing has, and Conflict.
 
     A name that is the id of an agent, or that another agent has, is refused.
     """
@@ -47,7 +47,7 @@ def link_agent_name(name: str, agent_id: str, *, actor: Actor, now: datetime) ->
 
 
 def unlink_agent_name(name: str, agent_id: str, *, actor: Actor, now: datetime) -> None:
-    """Say that a name is not this agent's, also where nobody linked it. Raises NotFound, or Conflict for its id."""
+    """Unlink a name from this agent, also where nobody linked it. Raises NotFound, or Conflict for its id."""
     with transaction.atomic():
         lock_agent(agent_id)
         if name == agent_id:

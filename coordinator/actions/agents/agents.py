@@ -1,4 +1,4 @@
-"""Agents: made, changed, given plugins, deleted with everything that is theirs."""
+"""Creation, editing and deletion of agents, including their plugins and dependent rows."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def record_plugin_assignment(
 
 
 def count_agent_dependents(agent_ids: Iterable[str]) -> dict[str, int]:
-    """Return how many rows of what go with these agents, so that a person can be told before."""
+    """Return how many rows are deleted with these agents, so that a person can be warned first."""
     ids = list(agent_ids)
     return {
         "chat messages": ChatMessage.objects.filter(agent__in=ids).count(),

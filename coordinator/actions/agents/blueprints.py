@@ -1,4 +1,4 @@
-"""Blueprints: made, edited, switched off and on, deleted. Names are checked whenever one is written."""
+"""Creation, editing, switching and deletion of blueprints. Names are validated on every write."""
 
 from __future__ import annotations
 

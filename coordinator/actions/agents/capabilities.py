@@ -1,4 +1,4 @@
-"""Capabilities: made, edited, and deleted while no blueprint refers to them."""
+"""Creation and editing of capabilities, and their deletion while no blueprint refers to them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Ids of deleted agents: given to nobody else while anything names them still.
+"""Ids of deleted agents, which are not reused while any row still refers to them.
 
-An id comes from a name, so a later agent may get the id of one that is gone. Whatever is kept under it would be the
-new agent's: approvals until revoked, rules, sessions that its key may read. So an id is refused until nothing is left.
-Its grants, keys and messages went with the agent (actions.agents.delete); the rest is told with the way to clear it.
+An id comes from a name, so a later agent could get the id of a deleted one. It would then own the rows stored under
+that id: approvals until revoked, rules, sessions that its key may read. So an id is refused until no such row is left.
+Grants, keys and messages are deleted with the agent (actions.agents.delete). The refusal lists the other rows and how
+to remove them.
 """
 
 from __future__ import annotations

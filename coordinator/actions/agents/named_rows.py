@@ -1,4 +1,4 @@
-"""What clients make under a name of their own choosing, blueprints and capabilities: found, made and edited alike."""
+"""Shared lookup, creation and editing of rows that clients name themselves: blueprints and capabilities."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class NamedRows(Generic[Row]):
         }
 
     def validate_blueprint_name(self, name: str) -> None:
-        """Raise BadRequest for a name that could not stand in a path or a file name."""
+        """Raise BadRequest for a name that cannot be part of a path or a file name."""
         if len(name) > MAX_NAME:
             raise BadRequest(f"{self.noun} name must be {MAX_NAME} characters or less")
         if not _NAME.fullmatch(name):

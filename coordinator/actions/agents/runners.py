@@ -1,7 +1,7 @@
-"""Runners: registering, polling for work, staying alive, leaving.
+"""Registration, polling, liveness and removal of runners.
 
-A runner is alive while it sends signs of life: registering, a heartbeat, a poll or a report. One whose poll broke off
-counts as gone until its next sign of life, so that a crashed runner may register again at once.
+A runner is alive while it makes requests: registration, a heartbeat, a poll or a report. One whose poll broke off
+counts as gone until its next request, so that a crashed runner may register again at once.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from coordinator.sessions.wire import polled_run_as_json
 
 # A sign of life is written at most this often: a burst of polls stays a burst of reads.
 HEARD_EVERY = timedelta(seconds=1)
-# A stop that the runner was told of and that is still open is told again after this.
+# A stop command that was sent to the runner and is still open is sent again after this time.
 STOP_AGAIN_AFTER = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerRegistration:
-    """What a runner says of itself. `extra` is whatever newer runners send beside, their procedural agents too."""
+    """What a runner reports about itself. `extra` holds additional fields of newer runners, such as procedural agents.
+    """
 
     hostname: str
     project_dir: str
@@ -51,9 +52,9 @@ class RunnerRegistration:
         return value if isinstance(value, str) else None
 
     def derive_new_runner_id(self, now: datetime) -> str:
-        """Return the id that follows from host, directory and profile; with another command beside, from that too.
+        """Return the id derived from host, directory and profile, and also from a non-default command.
 
-        Two runners that differ in nothing but their command are two.
+        Two runners that differ only in their command are two.
         """
         identity = (self.hostname, self.project_dir, self.executor_profile)
         own, first = derive_runner_id(*identity, self.executor_command), derive_runner_id(*identity)
@@ -138,7 +139,7 @@ def build_duplicate_runner_error(runner: Runner) -> Conflict:
 
 
 def record_runner_contact_by_id(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> Runner:
-    """Note a sign of life and return the runner.
+    """Record a contact of the runner and return it.
 
     Raises Unauthorized for one that is not registered, Forbidden where it registered with another key than `key`.
     """
@@ -172,7 +173,7 @@ def require_runner_key(runner: Runner, key: KeyIdentity | None) -> None:
 
 
 def record_runner_heartbeat(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> None:
-    """The runner says that it is there. Raises as `record_runner_contact_by_id` does."""
+    """Record the runner's heartbeat. Raises as `record_runner_contact_by_id` does."""
     record_runner_contact_by_id(runner_id, now, key=key)
 
 
@@ -181,11 +182,11 @@ def claim_runner_work(
 ) -> dict[str, Any] | None:
     """Return the next order for the runner; None where there is none. Raises as `record_runner_contact_by_id` does.
 
-    The answer is one of `{"stop_runs": […], "stop_sessions": […]}`, `{"deregistered": True}` and
-    `{"run": {…}}`, which is claimed then; one that drives agents is also told `{"cancel_runs": […]}` and
-    `{"commands": […]}`. Whoever holds a poll asks again when the feed reports one of
-    `poll_topics(runner_id)`, and gives an answer that could not be sent back with `abandon_runner_poll`. A run
-    that was sent but is never reported as started falls back to pending by itself (actions.housekeeping).
+    The answer is one of `{"stop_runs": […], "stop_sessions": […]}`, `{"deregistered": True}` and `{"run": {…}}`, which
+    is claimed then. A runner that drives agents may also get `{"cancel_runs": […]}` and `{"commands": […]}`. The
+    endpoint that holds a poll calls this again when the feed reports one of `poll_topics(runner_id)`. It passes an
+    answer that could not be sent to `abandon_runner_poll`. A run that was sent but is never reported as started falls
+    back to pending by itself (actions.housekeeping).
     """
     runner = record_runner_contact(Runner.load_runner_with_work(runner_id), now, key)
     if runner.deregistered_at is not None:
@@ -203,7 +204,7 @@ def claim_runner_work(
 
 
 def build_runner_stop_message(stops: list[StopCommand]) -> dict[str, Any]:
-    """Return what a runner is told: whose processes to end, and whose turns alone."""
+    """Return the message that lists the processes and the single turns that the runner must end."""
     ends = [stop for stop in stops if not stop.keeps_process]
     stopped_turns = [stop.run_id for stop in stops if stop.keeps_process]
     message: dict[str, Any] = {"cancel_runs": stopped_turns} if stopped_turns else {}
@@ -219,7 +220,7 @@ def list_runner_poll_topics(runner_id: str) -> list[str]:
 
 
 def claim_due_stop_commands(runner_id: str, now: datetime) -> list[StopCommand]:
-    """Mark the runner's open stop commands as told and return them; those of ended runs are told once."""
+    """Mark the runner's due stop commands as sent and return them; those of ended runs are sent once."""
     if not [
         stop for stop in StopCommand.objects.filter(runner_id=runner_id) if is_stop_command_due(stop, now)
     ]:
@@ -236,13 +237,13 @@ def claim_due_stop_commands(runner_id: str, now: datetime) -> list[StopCommand]:
 
 
 def is_stop_command_due(stop: StopCommand, now: datetime) -> bool:
-    """Say whether the runner has not been told yet, or was told long ago without an answer."""
+    """Return whether the command was not sent yet, or was sent long ago without an answer."""
     delivered_at = stop.delivered_at
     return not isinstance(delivered_at, datetime) or now - delivered_at >= STOP_AGAIN_AFTER
 
 
 def abandon_runner_poll(runner_id: str, answer: dict[str, Any] | None, now: datetime) -> None:
-    """The client of a poll went away: take back what it was not told, and take the runner for gone."""
+    """Mark the runner as gone after its poll's client disconnected, and requeue what the answer held."""
     Runner.objects.filter(pk=runner_id).update(gone_at=now)
     answer = answer or {}
     if "run" in answer:
@@ -260,7 +261,7 @@ def abandon_runner_poll(runner_id: str, answer: dict[str, Any] | None, now: date
 def retire_runner(
     runner_id: str, *, actor: Actor, itself: bool, now: datetime, key: KeyIdentity | None = None
 ) -> None:
-    """Remove a runner that leaves by itself; mark any other, whose next poll tells it to go.
+    """Remove a runner that leaves by itself; mark any other, whose next poll answers that it is deregistered.
 
     Raises NotFound, and Forbidden where it registered with another key than `key`.
     """
@@ -284,6 +285,6 @@ def retire_runner(
 
 
 def remove_runner(runner_id: str, reason: str, now: datetime) -> None:
-    """Forget a runner and recover the runs that it held, which fail with `reason` if they were running."""
+    """Remove a runner and recover the runs that it held, which fail with `reason` if they were running."""
     Runner.objects.filter(pk=runner_id).delete()
     runs.recover_runner_runs(runner_id, reason, now)

@@ -1,8 +1,8 @@
-"""Permission requests: asked, decided, withdrawn, expired, revoked. Each is one compare-and-swap, audited.
+"""Creation, decision, withdrawal, expiry and revocation of permission requests, each audited.
 
-Only a signed-in person with the role approver decides; an API key never does. Who loses a race is told who won.
-What merely reads (where a request stands, what an approval covers)
-is `coordinator.policy.requests.approvals` and `coordinator.policy.requests.approval_coverage`.
+Each is one compare-and-swap. Only a signed-in person with the role approver decides; an API key never does. The loser
+of a race gets an error that names the winner. Reading the state of a request, or what an approval covers, is in
+`coordinator.policy.requests.approvals` and `coordinator.policy.requests.approval_coverage`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Allowing such calls for good: the rule or grant is written and the request approved, both or neither."""
+"""Permanent approval of similar calls: the rule or grant is saved and the request approved, both or neither."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from coordinator.policy.suggestions.rules_for_requests import OF_TWO
 
 @dataclass(frozen=True, slots=True)
 class PermanentApproval:
-    """What shall stand: all `rules` (None: as they are), made from the version `seen_rules`, and edits of grants."""
+    """The `rules` to save (None: unchanged), edited from version `seen_rules`, and edits of grants."""
 
     rules: Sequence[DecisionRule] | None = None
     seen_rules: str = ""

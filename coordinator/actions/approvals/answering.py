@@ -1,4 +1,4 @@
-"""Answering an agent's question, and approving its plan: decisions like any other, with what the person said."""
+"""Answers to agents' questions, and approvals of plans: decisions that carry the person's answer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ANSWERED_BY_ONE = (
 
 @dataclass(frozen=True, slots=True)
 class RequestAnswer:
-    """What a person says to a question: one answer for each part, how an agent goes on with its plan, or its option."""
+    """A person's answer to a question: one for each part, how an agent goes on with its plan, or its option."""
 
     answers: Sequence[SubmittedAnswer] = ()
     mode: str = ""

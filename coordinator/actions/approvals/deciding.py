@@ -1,4 +1,4 @@
-"""Deciding: a signed-in approver says yes or no, exactly one wins, and some types take two people."""
+"""Decisions on requests: a signed-in approver approves or denies, exactly one wins, some types need two people."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNANSWERED = "Nothing was approved: this is a question. Open it and answer it, o
 STOPS_NO_TURN = (
     "Nothing was decided: this agent's turn cannot be ended with a denial. Deny the request alone."
 )
-LONGEST_ACCESS = timedelta(days=7)  # that whoever may not change grants can give
+LONGEST_ACCESS = timedelta(days=7)  # the longest that people who may not change grants can give
 ANSWERS_ONCE = "An answer counts for this one question alone."
 
 
@@ -54,20 +54,21 @@ def decide_request(
     until: datetime | None = None,
     now: datetime | None = None,
 ) -> PermissionRequest:
-    """Approve or deny a waiting request; with `grant`, also give the plugin the permission for good.
+    """Approve or deny a waiting request; with `grant`, also give the plugin the permission permanently.
 
-    `scope` is what an approval covers: by itself this call alone; what is wider lasts as long as `validity` says,
-    or until the time `until` that the person wrote (Validity.UNTIL).
-    `judged` is the digest of what the person saw (policy.judged.judged_digest): a request that is not that any
-    more is not decided. Leave it out only where whoever decides has read the row itself. `added` returns what the
-    asker is told beside an approval, such as an edited input, from the row as it is held; `adds_rules` says that this
-    lets more calls run than the one, `is_answer` that it holds the answer to a question, which no other approval does.
-    A denial that `stops_turn` also ends the turn of an agent that can be stopped; BadRequest for any other.
+    `scope` is what an approval covers: by default this call alone. A wider one lasts as long as `validity` says, or
+    until the time `until` that the person entered (Validity.UNTIL).
 
-    Returns the row; it still waits where two people are needed and this was the first. Raises Forbidden for
-    anyone who may not decide it at that instant (policy.deciders), NotFound, and Conflict for a request
-    that is decided, withdrawn or past its deadline, saying by whom. A refused attempt is audited. Leave `now`
-    out but where a clock of its own is wanted: the time that counts is when the row is ours.
+    `judged` is the digest of what the person saw (policy.judged.judged_digest): a request that has changed since is not
+    decided. Leave it out only where the caller has read the row itself. `added` returns what the asker receives in
+    addition to an approval, such as an edited input, from the locked row. `adds_rules` means that this lets more calls
+    run than the one, `is_answer` that it holds the answer to a question, which no other approval does. A denial that
+    `stops_turn` also ends the turn of an agent that can be stopped; BadRequest for any other.
+
+    Returns the row; it still waits where two people are needed and this was the first. Raises Forbidden for anyone who
+    may not decide it at that time (policy.deciders), NotFound, and Conflict, with the person's name, for a request that
+    is decided, withdrawn or past its deadline. A refused attempt is audited. Pass `now` only where another clock is
+    wanted: the time that counts is when the row is locked.
     """
     if verdict not in rules.DECIDED:
         raise UnprocessableRequest("A request can only be approved or denied.")
@@ -116,7 +117,7 @@ class DecisionVote:
 def lock_and_decide_request(
     request_id: str, person: Person, vote: DecisionVote, at: datetime | None
 ) -> PermissionRequest | SignalboxError:
-    deciders.lock_decision_rights()  # whoever loses the right from here on has decided first
+    deciders.lock_decision_rights()  # a person who loses the right after this has decided before
     row = rows.lock_permission_request(request_id)
     now = at or timezone.now()  # once the row is held: who waited for it past the deadline comes too late
     book, person = rights.load_decider_book(now), deciders.reload_person(person)
@@ -151,9 +152,9 @@ def find_decider_permission_error(
 def find_policy_permission_error(
     row: PermissionRequest, person: Person, vote: DecisionVote, now: datetime
 ) -> SignalboxError | None:
-    """Refuse to allow anything for good to whoever may not change grants: others' requests would end with it.
+    """Return an error if a person who may not change grants allows something permanently: others' requests would end.
 
-    Access for longer than the longest length that cards offer counts as for good.
+    Access for longer than the longest length that cards offer counts as permanent.
     """
     if vote.verdict == "denied":
         return None
@@ -288,7 +289,7 @@ def add_approval_vote(
 def find_conflicting_vote_error(
     vote: DecisionVote, earlier: list[PermissionVote], judged: str
 ) -> SignalboxError | None:
-    """Return why the vote does not count beside the earlier ones."""
+    """Return the error for a vote that does not count in addition to the earlier ones."""
     if any(other.voter == vote.voter for other in earlier):
         return Conflict("You have already approved this. A second person must approve it too.")
     if vote.right_of is None:

@@ -1,4 +1,4 @@
-"""Questions of driven agents: they wait as long as their turn does, and end with it."""
+"""Questions of driven agents, which wait as long as the turn lasts and end with it."""
 
 from __future__ import annotations
 

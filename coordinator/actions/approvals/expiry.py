@@ -1,4 +1,4 @@
-"""How a request ends without a decision, and how an approval ends before its time."""
+"""The end of a request without a decision, and the early end of an approval."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def withdraw_request(
     reason: str | None = None,
     now: datetime | None = None,
 ) -> PermissionRequest:
-    """Take back a waiting request: its asker went away or was answered elsewhere.
+    """Withdraw a waiting request whose asker disconnected or was answered elsewhere.
 
-    Only who asked may, or, with `may_all`, an operator. Withdrawing twice is harmless, and so is it, with
-    `unless_held`, for a request whose asker was told to wait: it stays open. Raises NotFound, Forbidden, and
-    Conflict for a request that was decided or has expired.
+    Only the asker may, or, with `may_all`, an operator. Withdrawing twice is harmless. With `unless_held`, a request
+    whose asker was asked to wait stays open. Raises NotFound, Forbidden, and Conflict for a request that was decided or
+    has expired.
     """
     now = now or timezone.now()
     reason = mask_secrets(reason)

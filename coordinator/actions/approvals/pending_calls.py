@@ -1,8 +1,8 @@
-"""Calls that were told to wait: denied for now, decided later, and run once when exactly the same call comes again.
+"""Pending calls: denied for now, decided later, and run once when exactly the same call is made again.
 
-An agent's hook waits for minutes, a person may need a day. So such a request outlives the hook that asked it, and its
-verdict answers one call: whoever takes it first (a compare-and-swap), the hook that still waits or the same call
-made again. Everything is in the database: neither a restart nor another worker changes who may take it.
+An agent's hook waits for minutes, a person may need a day. So such a request outlives the hook that made it, and its
+verdict answers one call: the first that takes it (a compare-and-swap), be it the hook that still waits or the same call
+made again. All state is in the database: neither a restart nor another worker changes which call may take it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from coordinator.policy.requests.approvals import Validity
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.secrets.digests import keyed_digest
 
-# For so long the verdict that a call was told also answers what else its agent asks about that very call, by its id.
+# How long a verdict that was sent for a call also answers its agent's other requests about that call, by id.
 ANSWERS_AGAIN = timedelta(minutes=2)
 MOST_CANDIDATES = 20  # requests looked at for one call
 
@@ -37,12 +37,11 @@ def compute_repeated_call_key(actor: Actor, requester: Requester, call: str) -> 
 def find_request_for_call(
     key: str, requester: Requester, now: datetime, *, waited_by: str | None = None
 ) -> PermissionRequest | None:
-    """Return the request that answers a call with this `compute_repeated_call_key`: the newest untold verdict, else one
-    that waits.
+    """Return the request that answers a call with this key: the newest unsent verdict, else one that waits.
 
-    It is one of the same session or, where the folder and the host are known, of a session that is over: the
-    agent was started anew. One by which an equal call waits just now is that call's: `waited_by` says which
-    call asks.
+    `key` comes from `compute_repeated_call_key`. The request is one of the same session or, where the folder and the
+    host are known, of a session that is over because the agent was restarted. A request for which an equal call waits
+    now belongs to that call: `waited_by` identifies the call that asks.
     """
     same_session = Q(context__session_id=requester.session_id)
     if requester.folder and requester.host:
@@ -69,7 +68,7 @@ def find_request_for_call(
 
 
 def is_request_awaited_by_other_call(row: PermissionRequest, waited_by: str | None, now: datetime) -> bool:
-    """Say whether another call than that of `waited_by` waits by the request just now, as far as both are known."""
+    """Return whether another call than that of `waited_by` waits by the request just now, as far as both are known."""
     process, _, call_id = (row.context.waited_by or "").partition(" ")
     own_id = (waited_by or "").partition(" ")[2]
     until = row.context.waits_until
@@ -84,7 +83,7 @@ def pending_call_lifetime() -> timedelta:
 
 
 def is_single_use_verdict(row: PermissionRequest) -> bool:
-    """Say whether its verdict is for one call; an approval that lasts is found by what it covers."""
+    """Return whether its verdict is for one call; an approval that lasts is found by what it covers."""
     return row.status == RequestStatus.DENIED or row.context.validity == Validity.ONCE
 
 
@@ -92,14 +91,14 @@ def record_hook_wait_deadline(
     row: PermissionRequest, waits_until: datetime | None, waited_by: str | None
 ) -> None:
     """Note that a hook waits by the request until then, and have its cards say so."""
-    rows.notify_request_changed(row)  # first, as whoever decides holds the request before its context
+    rows.notify_request_changed(row)  # first, as a decision locks the request before its context
     PermissionContext.objects.filter(request=row).update(waits_until=waits_until, waited_by=waited_by)
 
 
 def mark_request_deferred(
     request_id: str, *, actor: Actor, reason: str, now: datetime
 ) -> PermissionRequest | None:
-    """Note that the asker was told to wait; return the request, or None where no person can decide it any more."""
+    """Record that the asker was asked to wait; return the request, or None if no person can decide it any more."""
     with transaction.atomic():
         row = rows.lock_permission_request(request_id)
         context = rules.request_context(row)
@@ -123,11 +122,11 @@ def consume_request_verdict(
     now: datetime,
     waiter: str | None = None,
 ) -> bool:
-    """Take a request's verdict for one call, `call` being its digest; say whether this call may have it.
+    """Take a request's verdict for one call, `call` being its digest; return whether this call may have it.
 
-    Of all calls that try, one gets it, and the audit log says which call did, unless it is the one that asked. `waiter`
-    stands for the call where its id is not certain. A denial of a request that was never meant to outlive its hook
-    is everybody's who waits.
+    Of all calls that try, one gets it, and the audit log records which call did, unless it is the one that asked.
+    `waiter` identifies the call where its id is not certain. A denial of a request that was never meant to outlive its
+    hook applies to all calls that wait.
     """
     with transaction.atomic():
         row = rows.lock_permission_request(request_id)

@@ -1,8 +1,8 @@
-"""What is kept of people by name: it follows a person to a new name, and goes with a name that nobody has any more.
+"""Rows that refer to people by name: they follow a person to a new name, and are deleted with an unused name.
 
-Else a person who is renamed could approve twice, decide what they asked for or leave their budget behind, and whoever
-takes a name that became free would have its approvals, its sessions and what it has used. tests/guards/test_names.py
-lists every column that may hold a person's name: a new one belongs here or, where it only tells what was, in HISTORY.
+Otherwise a renamed person could approve twice, decide their own requests or leave their budget behind. A person who
+takes a free name would get its approvals, its sessions and its usage. tests/guards/test_names.py lists every column
+that may hold a person's name: a new one belongs here or, where it only records the past, in HISTORY.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from coordinator.models import (
 from coordinator.models.budgets import BudgetReach
 from coordinator.models.permissions import RequestStatus
 
-# What these tell stays as it was written, under the name that the person had then.
+# These columns stay as they were written, under the name that the person had then.
 HISTORY = (
     "AgentName.linked_by",
     "AgentToolListing.changed_by",
@@ -72,7 +72,7 @@ HISTORY = (
 
 
 def person_name_columns() -> list[tuple[QuerySet[Any], str, str]]:
-    """Return the rows that follow a person, the column that names them, and what stands before the name there."""
+    """Return the rows that follow a person, the column that names them, and the prefix of the name there."""
     votes = PermissionVote.objects.filter(request__status=RequestStatus.PENDING)
     pending = PermissionContext.objects.filter(request__status=RequestStatus.PENDING)
     return [

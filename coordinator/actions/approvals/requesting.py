@@ -1,4 +1,4 @@
-"""Asking: one request a question, however often and however concurrently it is asked."""
+"""Creation of permission requests: one per question, however often and concurrently it is asked."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class NewPermissionRequest:
 
 @dataclass(frozen=True, slots=True)
 class PermissionRequestResult:
-    """The request that answers an `NewPermissionRequest`; `created` is false where it joined one that stood already."""
+    """The request that answers a `NewPermissionRequest`; `created` is false where it joined an existing one."""
 
     request: PermissionRequest
     created: bool
@@ -101,11 +101,10 @@ def request_permission(
 ) -> PermissionRequestResult:
     """Ask a person for a permission.
 
-    The same asker's same question while it is pending joins the request that stands, unless it is about
-    another of several equal calls (`slot`); one that an approval in force covers is answered by that
-    approval. Raises UnprocessableRequest for what cannot be accepted, RequestTooLarge for what nobody can
-    judge, Conflict for an idempotency key that was used for another question, TooManyRequests for an asker
-    who has as many requests waiting as one may.
+    The same asker's same question joins the request that is pending, unless it is about another of several equal calls
+    (`slot`). One that an approval in force covers is answered by that approval. Raises UnprocessableRequest for what
+    cannot be accepted, RequestTooLarge for what nobody can judge, Conflict for an idempotency key that was used for
+    another question, TooManyRequests for an asker at its limit of waiting requests.
     """
     now = now or timezone.now()
     validate_new_request(ask, now)
@@ -207,10 +206,10 @@ def prepare_question(ask: NewPermissionRequest, actor: Actor) -> PreparedQuestio
 
 
 def enforce_pending_limit(actor: Actor, now: datetime) -> None:
-    """Raise TooManyRequests where the asker has as many requests waiting as one may: others must be seen beside them.
+    """Raise TooManyRequests if the asker is at its limit of waiting requests, so that others' remain visible.
 
-    A call that was told to wait makes way: its agent has gone on, and can ask again. Those who ask at the same
-    instant may pass the limit together, by as many as there are threads.
+    A call that was asked to wait makes way: its agent has gone on, and can ask again. Concurrent requests may exceed
+    the limit together, by as many as there are threads.
     """
     pending_requests = PermissionRequest.objects.awaiting_decision(now).filter(
         context__requested_by=str(actor), context__pending_key__isnull=False
@@ -292,7 +291,7 @@ def find_existing_answer(question: PreparedQuestion, now: datetime) -> Permissio
 
 
 def is_same_question(row: PermissionRequest, question: PreparedQuestion) -> bool:
-    """Say whether the row is the same call by the same asker in the same place; older rows do not say the place."""
+    """Return whether the row is the same call by the same asker in the same place; older rows do not say the place."""
     if row.context.scope is None:
         return row.context.subject_key in (question.call, legacy_call_digest(question.subject))
     return (

@@ -1,4 +1,4 @@
-"""What every step of a request shares: the held row, the compare-and-swap, its context, its audit row."""
+"""Steps shared by all changes of a request: the locked row, the compare-and-swap, its context, its audit row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def find_decision_conflict(row: PermissionRequest, now: datetime) -> SignalboxError | None:
-    """Return the Conflict that tells how the request ended, or None while it waits."""
+    """Return the Conflict that describes how the request ended, or None while it waits."""
     return (
         None
         if rules.current_request_state(row, now).waiting
@@ -54,7 +54,7 @@ def update_pending_request(row: PermissionRequest, **values: Any) -> bool:
 
 
 def notify_request_changed(row: PermissionRequest) -> None:
-    """Write the row as it stands in the database, so that every open card is told; it may be decided by now."""
+    """Publish the row's current state to every open card; the request may be decided by now."""
     PermissionRequest.objects.filter(pk=row.pk).update(status=F("status"))
 
 

@@ -1,4 +1,4 @@
-"""Arranging what waits: who takes a request, and until when one person leaves it out of their inbox.
+"""Triage of waiting requests: assignment to a person, and snoozing in one person's inbox.
 
 Neither decides anything, and neither stops a deadline.
 """
@@ -101,11 +101,11 @@ def record_assignment_change(
 
 
 def snooze_requests(request_ids: Sequence[str], until: datetime, *, person: Person, now: datetime) -> int:
-    """Leave requests out of this person's inbox until then, or until shortly before their deadline.
+    """Hide requests from this person's inbox until a time, or until shortly before their deadline.
 
-    Returns how many. It is the person's own view and changes nothing for anybody else, so the audit log is not told.
-    Raises Forbidden for anyone but an approver, BadRequest for a time that is past or far away, and Conflict where
-    every one of the requests is decided or about to lapse.
+    Returns how many. It is the person's own view and changes nothing for anybody else, so it is not audited. Raises
+    Forbidden for anyone but an approver, BadRequest for a time that is past or too far ahead, and Conflict where every
+    one of the requests is decided or about to expire.
     """
     require_triage_permission(request_ids, person)
     if not now < until <= now + LONGEST_SNOOZE:

@@ -1,1 +1,1 @@
-"""Writing the audit log, and sending it to other places."""
+"""Actions that write the audit log, and send it to other systems."""

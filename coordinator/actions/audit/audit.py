@@ -1,4 +1,4 @@
-"""The audit log's one pen: every action writes its row here, inside its own transaction."""
+"""The audit log's only writer: every action writes its row here, inside its own transaction."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def record_audit_entry(
     now: datetime | None = None,
     with_leaf: bool = True,
 ) -> AuditLog:
-    """Write one audit row and return it. Call it in the transaction of what it tells of.
+    """Write one audit row and return it. Call it in the transaction of the change that it records.
 
-    `event_type` is upper snake case (`PERMISSION_REQUEST_APPROVED`); `result` is `allowed`, `denied`,
-    `success`, `failure` or `expired`; `metadata` holds `before` and `after` where something changed.
-    Secrets in `reason` and `metadata` are masked. The trace id is the request's (coordinator.lib.trace).
-    A trigger makes the row's leaf in the transparency log; its hash is written here, in the same transaction. Without
-    `with_leaf` it is not: a database that an older version left has no leaves.
+    `event_type` is upper snake case (`PERMISSION_REQUEST_APPROVED`); `result` is `allowed`, `denied`, `success`,
+    `failure` or `expired`; `metadata` holds `before` and `after` where something changed. Secrets in `reason` and
+    `metadata` are masked. The trace id is the request's (coordinator.lib.trace). A trigger makes the row's leaf in the
+    transparency log; its hash is written here, in the same transaction. Without `with_leaf` it is not: a database that
+    an older version left has no leaves.
     """
     row = AuditLog.objects.create(
         timestamp=now or timezone.now(),

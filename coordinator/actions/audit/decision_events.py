@@ -1,8 +1,8 @@
-"""Decisions as OpenTelemetry: each one that is committed is sent once to the address that is set, in order.
+"""Export of decisions to OpenTelemetry: each committed decision is sent once, in order, to the configured address.
 
-One log record of OTLP over HTTP with the event name `gen_ai.tool.call.decision`, beside the agent's own GenAI spans:
-tool, verdict, who decided, the session, and the entry's number in the audit log. How far it was sent is kept in the
-database (AuditDelivery), so that a restart neither loses one nor, but for an answer that was lost, sends one twice.
+One log record of OTLP over HTTP with the event name `gen_ai.tool.call.decision`, in addition to the agent's own GenAI
+spans: tool, verdict, decider, session, and the entry's number in the audit log. The position is stored in the database
+(AuditDelivery). So a restart loses none, and sends one twice only if its answer was lost.
 """
 
 from __future__ import annotations

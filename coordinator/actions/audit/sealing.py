@@ -1,6 +1,7 @@
-"""Sealing the audit log: hashes for rows of other programs, a signed checkpoint, and its way to places outside.
+"""Sealing of the audit log: hashes for rows of other programs, signed checkpoints, and their export.
 
-About once a minute, before each backup, and by `signalbox manage audit seal`; by one worker at a time (a lease).
+It runs about once a minute, before each backup, and by `signalbox manage audit seal`; in one worker at a time (a
+lease).
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ def send_checkpoint(
         log.warning("A checkpoint was not delivered to %s: %s", destination.name, problem)
         retry_job_later(job, error=str(problem), at=now + job_retry_delay(job.attempts), now=now)
         return
-    except Exception as problem:  # one place's fault must not keep the others from hearing
+    except Exception as problem:  # one destination's error must not keep the others from receiving it
         log.exception("A checkpoint was not delivered to %s", destination.name)
         retry_job_later(job, error=type(problem).__name__, at=now + job_retry_delay(job.attempts), now=now)
         return

@@ -1,1 +1,1 @@
-"""Writing chat messages and attachments."""
+"""Actions that write chat messages and attachments."""

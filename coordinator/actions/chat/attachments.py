@@ -1,6 +1,6 @@
-"""Attached files: written before the row that names them, and removed once that row is gone.
+"""Writing and removal of attached files: written before the row that names them, removed after that row is gone.
 
-Names and paths are made here; nothing of a client's name or id reaches the file system.
+Names and paths are made here; no name or id of a client reaches the file system.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ORPHAN_AFTER = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that lies in its place; the row that says so is not written yet."""
+    """A file that is stored; the row that refers to it is not written yet."""
 
     name: str  # what the row calls its disk_path
     store_name: FilePlace
@@ -48,7 +48,7 @@ class WrittenFile:
         remove_attachment_file(self.name, self.store_name)
 
     def build_stored_file(self, attachment_id: str) -> StoredFile:
-        """Return the row that says where the attachment's file lies, unsaved."""
+        """Return the unsaved row that records where the attachment's file is stored."""
         return StoredFile(
             attachment_id=attachment_id,
             place=self.store_name,
@@ -226,7 +226,7 @@ def check_attachment_files(now: datetime, *, checksums: bool = False) -> FileChe
         known_names.setdefault(store_name, set()).add(row.disk_path or "")
         report.elsewhere += store_name != of_new
         if store_name not in lists and store_name in store_names:
-            continue  # told already
+            continue  # reported already
         check_attachment_against_file(
             row,
             stored_file,

@@ -1,6 +1,6 @@
-"""Chat messages: said, marked read, taken away again with their attachments.
+"""Sending, marking as read and deletion of chat messages, including their attachments.
 
-Who speaks is never in the message: endpoints take it from the session or the key (`build_person_speaker`,
+The message never names its sender: endpoints take it from the session or the key (`build_person_speaker`,
 `build_api_key_speaker`).
 """
 
@@ -38,7 +38,7 @@ from coordinator.models.chat import ChatSource
 from coordinator.secrets.masking import mask_secrets
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-# A message of another program that lies further ahead than this does not drag ours along.
+# A message of another program that is dated further ahead than this does not shift ours.
 FURTHEST_AHEAD = timedelta(minutes=10)
 
 
@@ -173,8 +173,8 @@ def write_chat_message(
 ) -> None:
     """Write the message after all others of its thread, and its files' rows.
 
-    The agent's row is held meanwhile, so places in a thread follow the order of commits: whoever waits for
-    what comes after a place never misses a message that was begun earlier and committed later.
+    The agent's row is locked meanwhile, so positions in a thread follow the order of commits: a client that waits for
+    what comes after a position never misses a message that was begun earlier and committed later.
     """
     try:
         with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Keeps the words of chat messages findable: with each message, and by housekeeping for other programs' rows."""
+"""The search index of chat messages: updated with each message, and by housekeeping for other programs' rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def index_chat_body(message: ChatMessage) -> None:
     )
 
 
-def index_unindexed_chat_messages(now: datetime | None = None) -> int:  # a job is told the time  # noqa: ARG001
+def index_unindexed_chat_messages(now: datetime | None = None) -> int:  # jobs get the time  # noqa: ARG001
     """Index messages that other programs wrote; return how many. One whose id is no text cannot be named."""
     done = left_out = 0
     while rows := list(find_unindexed_messages(left_out)):

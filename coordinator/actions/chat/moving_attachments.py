@@ -1,7 +1,7 @@
-"""Attached files on their way from one place to another, while everybody reads and writes.
+"""Moves of attached files from one store to another, while they are read and written.
 
-Each is copied, read back and compared; then its row says where it lies, and only then the old copy goes. So a move
-that is broken off, at whatever step, loses nothing, and the next one goes on where it was.
+Each file is copied, read back and compared; then its row is changed to the new store; only then the old copy is
+deleted. So a move that is interrupted at any step loses nothing, and the next one resumes it.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def find_misplaced_attachments(to: FilePlace) -> Iterator[ChatAttachment]:
 
 
 def move_attachments(to: FilePlace, now: datetime, *, keep: bool, say: Say) -> MoveReport:
-    """Move every file that lies elsewhere; with `keep`, its old copy stays. Raises Busy where a place does not answer.
+    """Move every file to the store of new files; with `keep`, keep the old copies.
 
-    Audited once, with the count, also when it is broken off.
+    Raises Busy where a store is unavailable. Audited once, with the count, also when it is interrupted.
     """
     moved = MoveReport()
     try:
@@ -101,13 +101,13 @@ def verify_copied_file(target: stores.AttachmentStore, name: str, stored_file: S
 def commit_attachment_move(
     row: ChatAttachment, stored_file: StoredFile, to: FilePlace, *, keep: bool
 ) -> None:
-    """Say in the database where the file lies from now on; then remove the copy that is not needed."""
+    """Record the file's new store in the database; then remove the copy that is not needed."""
     name, source = row.disk_path or "", stored_file.place
     with transaction.atomic():
         if ChatAttachment.objects.select_for_update().filter(pk=row.pk).values("pk").first() is None:
             transaction.on_commit(lambda: remove_unused_attachment_copy(name, to))  # deleted meanwhile
             return
-        # Whoever removes unused files holds the row, too: until now the copy was one (attachments.remove_orphans).
+        # The removal of unused files locks the row, too: until now the copy was one (attachments.remove_orphans).
         with attachments.translate_attachment_read_errors(row):
             stores.find_attachment_store(to).file_modified_at(name)
         StoredFile.objects.filter(pk=row.pk).update(place=to)

@@ -1,7 +1,7 @@
-"""Who decides what: the rows that name people, the groups that they name, and rights handed over for a while.
+"""Actions that change who decides: rules that name people, groups of people, and temporary delegations.
 
-Each change is one transaction with its audit row, and counts the rights' version up, so that decisions and open
-pages know of it.
+Each change is one transaction with its audit row. It increments the rights' version, so that decisions and open pages
+notice it.
 """
 
 from __future__ import annotations

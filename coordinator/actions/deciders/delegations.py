@@ -1,4 +1,4 @@
-"""Handing one's right to decide to another approver for a while, and taking it back."""
+"""Temporary delegations of one's right to decide to another approver, and their revocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of people who decide: Django's groups that are no roles, made and filled by administrators."""
+"""Groups of people who decide: Django groups that are not roles, managed by administrators."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The rights as they stand: held while somebody decides by them, counted up where somebody changes them.
+"""The version of the rights to decide: locked by each decision, incremented by each change of the rights.
 
-Whoever takes both takes this row before any request's, so that none waits for the other in a circle.
+A transaction that locks this row and a request's locks this one first, so that no deadlock is possible.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def bump_decision_rights_version() -> None:
 
 
 def announce_delegation_changes(now: datetime) -> None:
-    """Tell open pages where a delegation has just begun or ended: decisions go by the clock, pages by what changes."""
+    """Notify open pages if a delegation has just begun or ended: pages refresh on changes, not by the clock."""
     lately = Q(starts_at__gt=now - LATELY, starts_at__lte=now) | Q(ends_at__gt=now - LATELY, ends_at__lte=now)
     if Delegation.objects.filter(lately, revoked_at__isnull=True).exists():
         with transaction.atomic():
@@ -38,7 +38,7 @@ def announce_delegation_changes(now: datetime) -> None:
 
 
 def reload_person(user: User | AnonymousUser) -> User | AnonymousUser:
-    """Return the person as the database has them now, with their role; whoever was deleted has none."""
+    """Return the person from the database with their current role; a deleted person has none."""
     if not isinstance(user, User) or user.pk is None:  # nobody who could sign in: the demo's past
         return user
     return User.objects.filter(pk=user.pk).first() or User(username=user.get_username(), is_active=False)

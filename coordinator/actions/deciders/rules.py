@@ -1,4 +1,4 @@
-"""Writing the rows of "Who decides": the whole list at once, so that their order is what its editor saw."""
+"""Saving of the rows of "Who decides": the whole list at once, in the order that its editor saw."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Sessions whose agent a runner drives: what it tells is taken, what people want of it is told."""
+"""Sessions whose agent a runner drives: its updates are stored, people's commands are sent to it."""

@@ -1,4 +1,4 @@
-"""What an agent says of itself and of where it stands: plan, mode, model, commands, title, what it has used."""
+"""The state that a driven agent reports: plan, mode, model, commands, title, usage."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Taking what a runner tells of a session: each update once, in its order, in one transaction with what it makes.
+"""Application of a runner's session updates: each once, in order, in one transaction with its effects.
 
-Updates are numbered within their session. What was taken before is left out, so that a runner may send again what it
-has no answer for; after a gap nothing is taken, and the answer says from where to send again.
+Updates are numbered within their session. Updates that were applied before are skipped, so a runner may resend those
+for which it has no answer. After a gap nothing is applied, and the answer gives the number from which to resend.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tool calls of a driven agent: one row each, which fills in while the agent works on it."""
+"""Tool calls of a driven agent: one row each, filled in while the call is in progress."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def snapshot_call_input(call: ReportedToolCall) -> list[Any]:
 
 
 def update_call_input(driven_call: DrivenCall, call: ReportedToolCall) -> None:
-    """Change the row where the agent has told more of the call's input since it began."""
+    """Update the row if the agent has reported more of the call's input since it began."""
     if driven_call.event_id is None or driven_call.told.get("begun") == snapshot_call_input(call):
         return
     Event.objects.filter(pk=driven_call.event_id).update(

@@ -1,4 +1,4 @@
-"""What a runner tells of a work tree: the files that a turn, or the whole session, has changed."""
+"""Reported changes of a work tree: the files that a turn, or the whole session, has changed."""
 
 from __future__ import annotations
 

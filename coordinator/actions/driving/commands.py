@@ -1,4 +1,4 @@
-"""What people want of a living session beside a prompt: another mode, model or setting, an end of its work tree."""
+"""Commands to a living session other than prompts: a new mode, model or setting, the removal of its work tree."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from coordinator.identity.actors import Actor
 from coordinator.models import DrivenCommand, DrivenSession
 from coordinator.secrets.masking import mask_secrets
 
-AGAIN_AFTER = timedelta(seconds=15)  # a command that was told and not done is told again
+AGAIN_AFTER = timedelta(seconds=15)  # a command that was sent and not done is sent again
 KINDS = frozenset({"set_mode", "set_model", "set_config", "remove_worktree"})
 
 
 def order_session_command(
     session_id: str, command: dict[str, Any], *, actor: Actor, now: datetime
 ) -> DrivenCommand:
-    """Have a session's runner told to do something. Raises NotFound, and BadRequest for what nobody understands."""
+    """Queue a command for a session's runner. Raises NotFound, and BadRequest for an unknown command."""
     if len(command) != 1 or not KINDS & command.keys():
         raise BadRequest(f"A command is one of: {', '.join(sorted(KINDS))}.")
     with transaction.atomic():
@@ -49,7 +49,7 @@ def order_session_command(
 
 
 def claim_due_session_commands(runner_id: str, now: datetime) -> list[dict[str, Any]]:
-    """Return what the runner has to do and was not told lately, and note that it is told now."""
+    """Return the open commands that were not sent to the runner lately, and mark them as sent."""
     due_filter = Q(delivered_at__isnull=True) | Q(delivered_at__lte=now - AGAIN_AFTER)
     waiting = DrivenCommand.objects.filter(due_filter, runner_id=runner_id, done_at__isnull=True)
     rows = list(waiting.order_by("ordered_at", "command_id"))
@@ -61,7 +61,7 @@ def claim_due_session_commands(runner_id: str, now: datetime) -> list[dict[str, 
 def mark_session_command_done(
     session_id: str, command_id: str, error: str | None, now: datetime
 ) -> DrivenCommand | None:
-    """The runner has done a command, or says why it could not. Return it; None where it was done before."""
+    """Mark a command as done, or failed with `error`. Return it; None where it was done before."""
     command = DrivenCommand.objects.filter(pk=command_id, session_id=session_id, done_at__isnull=True).first()
     if command is not None:
         command.done_at, command.error = now, mask_secrets(error)

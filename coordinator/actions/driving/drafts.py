@@ -1,4 +1,4 @@
-"""What an agent is saying right now: one growing draft a session, which becomes one event when it ends."""
+"""The message that an agent is writing: one growing draft per session, saved as one event when it ends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def can_extend_draft(draft: Draft, piece: SpeechPiece) -> bool:
 
 
 def finish_agent_draft(post: RunnerPost) -> None:
-    """What was being said has ended."""
+    """End the message that the agent was writing."""
     draft = Draft.objects.filter(pk=post.session_id).first()
     if draft is not None:
         convert_agent_draft_to_event(post, draft)

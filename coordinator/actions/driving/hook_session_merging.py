@@ -1,4 +1,5 @@
-"""A driven agent's hooks may be heard before its runner has told which session of ours it is: the two become one."""
+"""Merging of a session made by a driven agent's hooks, received before its runner reported it, with the driven session.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ WHY = "Its agent is driven by a runner, which reports everything in this session
 
 
 def merge_hook_session_into_driven(driven: DrivenSession, agent_session_id: str, now: datetime) -> bool:
-    """Remove the sessions that the agent's hooks have just begun, where the runner tells all that is in them.
+    """Remove the sessions that the agent's hooks have just begun, if the runner reports all that is in them.
 
-    Return whether the agent's id is this session's now: not where another driven session has it, nor one that the
-    runner's key has not made. An agent may say any id, and what another has of its own stays its own.
+    Return whether the agent's id now belongs to this session. It does not if another driven session has it, or a
+    session that the runner's key did not make. An agent may report any id; sessions of others are left alone.
     """
     if DrivenSession.objects.filter(agent_session_id=agent_session_id).exclude(pk=driven.pk).exists():
         return False
@@ -45,7 +46,7 @@ def find_runner_key_name(runner_id: str) -> str:
 
 
 def has_only_runner_events(session: Session) -> bool:
-    """Say whether the runner tells all that a session holds."""
+    """Return whether the runner reports everything that a session holds."""
     kinds = list(Event.objects.filter(session=session).values_list("event_type", "role")[: MOST_EVENTS + 1])
     return (
         len(kinds) <= MOST_EVENTS

@@ -1,4 +1,4 @@
-"""What a runner that drives agents offers, and whether a run may go to it."""
+"""The capabilities of a runner that drives agents, and the check whether it can take a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coordinator.models import Runner, RunnerOffers
 
 
 def save_runner_offers(runner: Runner, offers: Mapping[str, Any] | None) -> None:
-    """Keep what the runner offers from now on; none for a runner that says nothing of it."""
+    """Save the runner's offers; none for a runner that reports none."""
     if offers is None:
         RunnerOffers.objects.filter(pk=runner.pk).delete()
     else:

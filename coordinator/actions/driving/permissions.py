@@ -1,4 +1,4 @@
-"""A driven agent asks whether a call may run: its question is put before people, and answered in its own options."""
+"""Permission questions of driven agents: put to people, and answered with the agent's own options."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FORM_FIELDS = frozenset({"mode", "message", "requestedSchema"})
 
 @dataclass(frozen=True, slots=True)
 class PermissionQuestion:
-    """What a runner was asked by its agent: about which call, with which answers on offer, or with which form."""
+    """A question of an agent to its runner: about which call, with which answers on offer, or with which form."""
 
     session_id: str
     run_id: str | None
@@ -175,10 +175,10 @@ def collect_tool_input_texts(tool_input: Mapping[str, Any] | None) -> set[str]:
 def submit_permission_question(
     call_request: ToolCallRequest, ruling: Ruling, *, ask: str | None, actor: Actor, now: datetime
 ) -> PermissionRequest:
-    """Put the question before people and return the request that stands for it; the same for the same question.
+    """Put the question to people and return its request; the same question gets the same request.
 
-    `ask` names the question: an agent may ask twice about one call, and a yes answers once. It waits until it is
-    answered or its turn ends; where a rule says for how long, until then.
+    `ask` identifies the question: an agent may ask twice about one call, and an approval answers once. It waits until
+    it is answered or its turn ends; where a rule sets a time limit, until then.
     """
     hook_verdict = find_hook_verdict(call_request)
     if hook_verdict is not None:
@@ -314,6 +314,6 @@ def answer_by_ruling(
 def withdraw_driven_question(
     session_id: str, runner: Runner, call_id: str, *, ask: str | None, reason: str, now: datetime
 ) -> None:
-    """The runner says that nobody waits for the answer about this call any more. Raises NotFound and Forbidden."""
+    """Withdraw the question about this call, whose answer nobody awaits any more. Raises NotFound and Forbidden."""
     require_runner_holds_session(session_id, runner)
     withdraw_open_questions(session_id, reason[:2_000] or WITHDRAWN, now=now, call_id=call_id, ask=ask)

@@ -1,4 +1,4 @@
-"""One post of a runner while it is taken: whose it is, and the events that it makes, written in their order."""
+"""One post of a runner in progress: its session, and the events that it makes, written in order."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from coordinator.sessions.events import DedupedEvent, RecordedEvent
 
 
 class RunnerPost:
-    """What is told of a session. `driven` is its row, locked; it is saved when all is taken.
+    """The updates that are posted for a session. `driven` is its locked row, saved after the last update.
 
-    `at` is when the update at hand was told (canonical text); `number` makes the origins of its events.
+    `at` is when the current update was reported (canonical text); `number` makes the origins of its events.
     """
 
     def __init__(

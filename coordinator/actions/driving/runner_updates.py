@@ -1,4 +1,4 @@
-"""What the runner itself tells of a session: its agent, a turn's beginning and end, terminals, what went wrong."""
+"""Updates that the runner itself reports: its agent, the beginning and end of a turn, terminals, errors."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def parse_non_blank_text(value: Any) -> str | None:
 
 
 def store_agent_info(post: RunnerPost, fields: Mapping[str, Any]) -> None:
-    """Keep what the agent says of itself; what is not named stays."""
+    """Save the agent's own report; fields that it does not name stay."""
     driven = post.driven
     agent = parse_non_blank_text(fields.get("agent"))
     if agent is not None and agent != driven.agent:
         driven.agent = agent
-        driven.save(update_fields=["agent"])  # what is told in the same breath counts for it already
+        driven.save(update_fields=["agent"])  # the other updates of the same post already depend on it
     agent_session_id = parse_non_blank_text(fields.get("agentSessionId"))
     is_news = agent_session_id is not None and agent_session_id != driven.agent_session_id
     if (

@@ -1,4 +1,4 @@
-"""Who drives a session: the runner that took its last run, and where the session stands with it."""
+"""The runner that drives a session, namely the one that took its last run, and the state it is sent."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lock_session_for_runner(session_id: str, runner: Runner) -> DrivenSession:
 
 
 def lock_driven_session(session_id: str) -> DrivenSession | None:
-    """Lock the session's row, and with it all that is told of it, until the transaction ends; None: there is none."""
+    """Lock the session's row, and so its updates, until the transaction ends; None if there is no row."""
     return DrivenSession.objects.select_for_update().filter(pk=session_id).first()
 
 
@@ -66,7 +66,7 @@ def read_driven_columns(driven: DrivenSession) -> dict[str, Any]:
 
 
 def build_driven_session_state(run: Run) -> dict[str, Any] | None:
-    """Return where the session of a run stands that a runner is given; None for one that drives no agents."""
+    """Return the state of the run's session that is sent to its runner; None if the runner drives no agents."""
     holder = str(run.runner_id)
     with connection.cursor() as cursor:
         cursor.execute(DRIVES, [holder, run.session_id, holder])
@@ -75,7 +75,7 @@ def build_driven_session_state(run: Run) -> dict[str, Any] | None:
         DrivenSession.objects.filter(pk=run.session_id).update(runner_id=holder)
     if not drives:
         return None
-    # There from now on: the agent's hooks may be heard before the runner has told anything.
+    # Created now: the agent's hooks may be received before the runner's first report.
     driven_session, _ = DrivenSession.objects.get_or_create(
         session_id=run.session_id, defaults={"runner_id": holder}
     )

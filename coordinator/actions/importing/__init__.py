@@ -1,5 +1,6 @@
-"""Brings an existing database into ours: what is there already stays, what clashes is told, nothing is overwritten
-but the untouched rows that an installation begins with. What finds no place is kept in a file.
+"""Import of an existing database: existing rows stay, conflicts are reported.
+
+Only untouched rows that an installation begins with are overwritten. What has no column here is written to a file.
 """
 
 from __future__ import annotations
@@ -41,15 +42,14 @@ def import_database(
     agents_folder: Path | None = None,
     progress: Progress = lambda *_: None,
 ) -> ImportOutcome:
-    """Bring over every table that both know, and keep aside what has no place here.
+    """Import every table that both databases have, and write what has no column here to a file.
 
-    `agents_folder` is where the other program keeps blueprints as files, with its capabilities beside it.
+    `agents_folder` is where the other program stores blueprints as files, with its capabilities next to it.
 
-    Without `write` exactly the same is done, and undone: nothing is changed, and no file is left.
-    `with_policy` is a person's word that what decides there shall decide here: grants, servers whose tools all may
-    call, and approvals that stand for later requests. Without it grants stay out, such servers come in closed, and
-    each approval counts for its own request alone.
-    Raises BadRequest where it had to stop; what was committed before that stays.
+    Without `write` exactly the same is done and rolled back: nothing is changed, and no file is left. `with_policy`
+    means that a person agreed to import what decides there: grants, servers whose tools all may call, and approvals
+    that cover later requests. Without it grants are left out, such servers are imported closed, and each approval
+    counts for its own request alone. Raises BadRequest where it had to stop; what was committed before that stays.
     """
     rejected_rows = RejectedRows(Path(settings.DATA_DIR) if write else source.folder, source.path, now)
     job = ImportJob(source, rejected_rows, now, write, with_policy)

@@ -1,4 +1,4 @@
-"""Blueprints and capabilities that another coordinator keeps as files: added where there is none of their name."""
+"""Import of blueprints and capabilities that another coordinator stores as files, unless the name exists."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Secrets in imported rows: masked as at the endpoints, and left out of what is compared.
+"""Masking of secrets in imported rows, as at the endpoints, and comparison of rows without the masks' digits.
 
-A mask's digits follow from this installation's key. So that an import can be repeated after that key, or the
-setting, has changed, rows are compared by what their masks say without those digits.
+A mask's digits depend on this installation's key. So that an import can be repeated after that key, or the setting, has
+changed, rows are compared by what their masks say without those digits.
 """
 
 from __future__ import annotations

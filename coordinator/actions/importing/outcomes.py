@@ -1,4 +1,4 @@
-"""What became of each table of an import, for people and for the report."""
+"""Results of an import by table, for people and for the report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-MOST_LINES = 10_000  # of one kind and table; the file beside the report has all
+MOST_LINES = 10_000  # of one kind and table; the file next to the report has all
 
 
 class CappedReportLines(list[str]):
@@ -26,11 +26,11 @@ class CappedReportLines(list[str]):
 
 @dataclass
 class TableOutcome:
-    """What became of one table: how many rows came in, were there already, clash or cannot be kept.
+    """The result of one table: how many rows were imported, existed already, clash or cannot be stored.
 
-    `replaced` are rows that this installation began with and nobody had touched. `aside` counts what was kept in
-    the file beside the report: rows, and values that have no column here. `changed` counts the values that are not
-    here as they were there, by column and in words.
+    `replaced` are initial rows of this installation that nobody had changed. `aside` counts what was written to the
+    file next to the report: rows, and values that have no column here. `changed` counts the values that differ from the
+    source, by column and in words.
     """
 
     table: str
@@ -78,5 +78,5 @@ class ImportOutcome:
 
     @property
     def unreadable_lines(self) -> list[str]:
-        """What could not be read, in words."""
+        """Return the messages about unreadable values."""
         return [f"{outcome.table}: {line}" for outcome in self.outcomes for line in outcome.unreadable]

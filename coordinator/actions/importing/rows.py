@@ -1,4 +1,4 @@
-"""Reading and writing rows of our tables as they are, through SQL: they may hold what no action would write."""
+"""Raw SQL access to rows of our tables, which may hold values that no action would write."""
 
 from __future__ import annotations
 

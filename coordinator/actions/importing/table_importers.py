@@ -1,4 +1,4 @@
-"""Tables with rules of their own: what decides, what waits, what has a file, what another version keeps elsewhere."""
+"""Importers of tables with rules of their own: policy, pending rows, rows with files, changed storage."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class ServerImport(TableImport):
 
 
 class GrantImport(TableImport):
-    """Without a person's word, grants stay out, and each is told with what it would allow."""
+    """Importer that, unless a person agreed, leaves grants out and reports what each would allow."""
 
     def filter_new_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         if self.job.with_policy:
@@ -205,7 +205,7 @@ class RequestImport(TableImport):
 
 
 class MessageImport(TableImport):
-    """Where a message stands among the branches of its thread is kept with it."""
+    """Importer that also keeps a message's position among the branches of its thread."""
 
     placed = frozenset({"parent_id", "branch_index"})
 
@@ -334,10 +334,10 @@ class AuditRowImport(TableImport):
 
 
 class RunImport(TableImport):
-    """No runner begins what waited elsewhere, perhaps for months, before a person has said so.
+    """Importer after which no runner begins an old queued run before a person has released it.
 
-    The newest coordinator has `parameters` where older ones have `prompt`: what is more than a prompt among them is
-    kept beside the run, whose own prompt is empty where they hold none.
+    The newest coordinator has `parameters` where older ones have `prompt`: parameters other than a prompt are stored
+    with the run, whose own prompt is empty where they hold none.
     """
 
     placed = frozenset({"parameters"})

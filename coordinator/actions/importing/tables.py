@@ -1,8 +1,7 @@
-"""Imports one table of a foreign database, batch by batch.
+"""Import of one table of a foreign database, batch by batch.
 
-Rows go in as they are, through SQL, because they may hold what no action would write. Each batch is one
-transaction (but for rows with a file) and looks first, so an import that was broken off, or is repeated, goes on
-where it was.
+Rows are written through SQL, because they may hold values that no action would write. Each batch is one transaction
+(but for rows with a file) and compares first, so an import that was interrupted, or is repeated, resumes where it was.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class ImportJob:
 
 @dataclass(slots=True)
 class ImportCandidate:
-    """A row of the source: as it stands there, as our columns would hold it, and what has no column here."""
+    """A row of the source: its original values, its values for our columns, and those that have no column here."""
 
     raw: Row
     row: Row
@@ -47,7 +46,7 @@ class ImportCandidate:
 
 
 class TableImport:
-    """What most tables need. Tables with rules of their own have a kind of their own (importing.kinds)."""
+    """The import of an ordinary table. Tables with rules of their own have subclasses (table_importers)."""
 
     placed: frozenset[str] = frozenset()  # columns that have a place of another name here
 
@@ -149,7 +148,7 @@ class TableImport:
         return loose
 
     def build_import_candidate(self, raw: Row) -> ImportCandidate | None:
-        """Return a row as our columns hold it; None for one that cannot be kept, which is told."""
+        """Return a row with the values of our columns; None for one that cannot be stored, which is reported."""
         rest = dict(raw)
         row = {place: rest.pop(column) for column, place in self.column_places.items()}
         self.fill_columns_from_source(rest, row)
@@ -330,7 +329,7 @@ class TableImport:
         return " ".join(str(row.get(name)) for name in key)[:200]
 
     def insert_candidates(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
-        """Write rows and return those that were; where one cannot be written, the others are, and it is told why."""
+        """Write rows and return those that were written; report why any of them could not be."""
         if not candidates:
             return []
         try:

@@ -1,1 +1,1 @@
-"""Writing MCP servers, their tools, credentials and gateway calls."""
+"""Actions that write MCP servers, their tools, credentials and gateway calls."""

@@ -1,4 +1,4 @@
-"""Limits of calls through the MCP gateway: set by administrators, counted and held for all workers at once."""
+"""Limits of calls through the MCP gateway: set by administrators, enforced across all workers."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Questions of MCP servers in the middle of a call: put before people, and answered with what a person filled in.
+"""Questions of MCP servers during a call: put to people, and answered with what a person filled in.
 
-Such a question (`elicitation/create`) is a permission request like an agent's own question. Whichever worker has the
-call's line to the server waits for the decision, which any worker may write. A client that can ask its own person is
+Such a question (`elicitation/create`) is a permission request like an agent's own question. The worker that has the
+call's stream to the server waits for the decision, which any worker may write. A client that can ask its own person is
 asked, too. Of the two answers the first counts: both close the same row by a compare-and-swap.
 
-Only an answer that a person gave to what their card showed is an `accept`. Whatever else ends the question is
-`decline` or `cancel`.
+Only an answer that a person gave to what their card showed is an `accept`. Any other end of the question is `decline`
+or `cancel`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ElicitationRequest:
 
 @dataclass(frozen=True, slots=True)
 class OpenElicitation:
-    """A question that is put before people. Only with `is_findable` its client's answer can be told from others."""
+    """A question that was put to people. Only with `is_findable` can its client's answer be matched to it."""
 
     pk: int
     request_id: str
@@ -221,7 +221,7 @@ def withdraw_elicitation(request_id: str, actor: Actor, reason: str, now: dateti
 
 
 class ClientAnswer(Enum):
-    """What becomes of a client's response to a server's question."""
+    """The outcome of a client's response to a server's question."""
 
     UNKNOWN = "unknown"  # it answers another request, or one of which no card was made
     FIRST = "first"  # it goes to the server: its card is closed by now

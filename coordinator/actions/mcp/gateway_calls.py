@@ -1,8 +1,8 @@
-"""Calls through the MCP gateway that a person decides: asked, begun once, ended, handed over; or lost, and told so.
+"""Calls through the MCP gateway that a person decides: requested, begun once, ended, delivered; or reported as lost.
 
-Nothing of them lives in a process. What lets a call run is one compare-and-swap: the approval is taken and the row
-becomes `running` in the same transaction, before a byte goes to the server. So of all who hold an approval one runs
-it, and where that process dies, the row says that the call may have run.
+No state is in a process. What lets a call run is one compare-and-swap: the approval is taken and the row becomes
+`running` in the same transaction, before a byte goes to the server. So of all callers with an approval one runs it, and
+if that process dies, the row says that the call may have run.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ GRANTS_PAGE = "/ui/mcp/"
 SEALED_AS = "mcp-gateway-call"
 # In which a call may come whose cancellation came first, on another line or to another process.
 OVERTAKEN_FOR = timedelta(minutes=1)
-# For so long a result that its client did not hear is kept for the same call made again.
+# How long a result that its client did not receive is kept for the same call made again.
 RESULT_KEPT_FOR = timedelta(minutes=10)
-BESIDE_FOR = timedelta(days=1)  # in which the end of a call beside its agent must be told
-# Without asking again, after which who waits beside its agent counts as gone: a question is held for 25 seconds.
+BESIDE_FOR = timedelta(days=1)  # in which the end of a local call must be reported
+# A local caller that does not ask again within this time counts as gone: each question is held for 25 seconds.
 BESIDE_ASKS_WITHIN = timedelta(minutes=2)
 DENIED = "TOOL_CALL_DENIED"
 CANCELLED_BY_CLIENT = "The client cancelled the call."
@@ -61,9 +61,10 @@ ENDS_WITHIN = timedelta(seconds=15)  # for writing down how it ended
 
 @dataclass(frozen=True, slots=True)
 class CallOrigin:
-    """Where a call is made: the session whose timeline shows it, the client's session, the call's own event.
+    """The origin of a call: the session whose timeline shows it, the client's session, the call's own event.
 
-    `sent_along` is what its server gets beside the call, for whoever decides: the client's id for it, and the like.
+    `sent_along` is what its server gets in addition to the call, shown to the person who decides: the client's id for
+    it, and the like.
     """
 
     session_id: str | None
@@ -78,7 +79,7 @@ def new_gateway_call_id() -> str:
 
 
 def approval_url(request: PermissionRequest) -> str:
-    """Return where a person decides, as an agent is told it."""
+    """Return the URL of the request's approval page, as it is sent to agents."""
     return messages.approval_page_url(request, to_agent=True)
 
 
@@ -129,7 +130,7 @@ def mark_call_lost(call_id: str, reason: str, *, binding: CallBinding | None, no
 def request_person_approval(
     binding: CallBinding, ruling: Ruling, origin: CallOrigin, *, until: datetime | None, now: datetime
 ) -> PermissionRequest:
-    """Put the call before people; return the request that answers it, which may be decided already.
+    """Put the call to people; return the request that answers it, which may be decided already.
 
     Raises what approvals.request raises: too large to judge, too many waiting.
     """
@@ -185,11 +186,10 @@ def request_approval_unless_call_begun(
     now: datetime,
     known_call: tuple[str, Any] | None = None,
 ) -> PermissionRequest | None:
-    """Put the call before people as `request_person_approval` does; None where it was begun meanwhile, by an
-    earlier line of its client.
+    """Put the call to people as `request_person_approval` does; None where its client began it meanwhile.
 
-    Looked at after the question is written: whoever took its approval before had begun the call in the same
-    step, and a person who approved a call shall not be asked about it again while it runs.
+    This is checked after the question is written: a request that took its approval before had begun the call in the
+    same step, and a person who approved a call must not be asked about it again while it runs.
 
     `known_call` is the id that the call would run as, and its client's for it: by these a call of a session can be
     cancelled. Raises CallCancelled where it was, before or meanwhile.
@@ -222,7 +222,7 @@ def save_waiting_call(
     *,
     now: datetime,
 ) -> None:
-    """Note that the client waits for this call on its line; once more where it is asked about anew."""
+    """Record that the client waits for this call on its response stream; update the row if it is asked about again."""
     row = build_gateway_call(
         call_id,
         binding,
@@ -241,7 +241,7 @@ def save_waiting_call(
 
 
 def delete_waiting_call(call_id: str) -> None:
-    """Forget a call for which its client does not wait on its line any more, and that was not begun."""
+    """Delete a call that was not begun and whose client no longer waits on its response stream."""
     GatewayCall.objects.filter(pk=call_id, is_task=False, state=CallState.WAITING).delete()
 
 
@@ -313,7 +313,7 @@ def find_early_cancellations() -> QuerySet[GatewayCall]:
 
 
 def is_call_cancelled_early(origin: CallOrigin, number: Any, now: datetime) -> bool:
-    """Say whether a call's cancellation came before it."""
+    """Return whether a call's cancellation came before it."""
     noted = find_early_cancellations().filter(gateway_session=origin.gateway_session, expires_at__gt=now)
     return any(decrypt_client_request_id(cancellation) == json.dumps(number) for cancellation in noted)
 
@@ -342,7 +342,7 @@ def cancel_waiting_call(
 def close_unawaited_request(call: GatewayCall, actor: Actor, reason: str, now: datetime) -> None:
     """Close the card of a call that waits no more, unless another call of the same waits for it."""
     waiting = GatewayCall.objects.filter(state=CallState.WAITING, request_id=call.request_id)
-    silent_calls = waiting.filter(run_until__lte=now)  # beside their agents, and silent since
+    silent_calls = waiting.filter(run_until__lte=now)  # of local calls whose machine has stopped asking
     if not waiting.exclude(pk__in=silent_calls.values("pk")).exists():
         withdraw_request_of_gateway_call(call, actor, reason, now)
 
@@ -369,11 +369,11 @@ class CallAttempt:
 
 
 def begin_gateway_call(attempt: CallAttempt, request_id: str, *, now: datetime) -> Ruling | None:
-    """Take the approval for this call and note that it runs; None once it may be sent, and must be, by this process.
+    """Take the approval for this call and mark it running; None if this process may, and must, send it.
 
-    Else the ruling that stands against it: policy denies by now, which is audited, or it is not what was approved any
-    more, or the approval was used or has ended (ASK: it must be put before people again). Of a call that was begun
-    already nothing is taken: another approval of the same is for another call.
+    Else the ruling that prevents it: policy denies by now, which is audited, or the call is not what was approved any
+    more, or the approval was used or has ended (ASK: it must be put to people again). Of a call that was begun already
+    nothing is taken: another approval of the same is for another call.
     """
     with transaction.atomic():
         server, ruling = evaluate_call_attempt_policy(attempt, now)
@@ -461,16 +461,16 @@ def consume_call_approval(attempt: CallAttempt, request_id: str, now: datetime) 
 
 
 def consume_call_denial(attempt: CallAttempt, request_id: str, *, now: datetime) -> None:
-    """Note that the asker was told a person's no; the same call made again is a new question."""
+    """Record that a person's denial was sent to the asker; the same call made again is a new question."""
     consume_call_approval(attempt, request_id, now)
 
 
 class QuestionOutcome(Enum):
-    """What became of the question about a call that nobody need be asked about by now."""
+    """The outcome of a question about a call that policy allows by now."""
 
     CLOSED = "closed"  # just now, by this call, which goes on in its place
     OVER = "over"  # before: this is another call of the same
-    DENIED = "denied"  # by a person, whose no this call is told
+    DENIED = "denied"  # by a person; this call is answered with the denial
     ANOTHER = "another"  # it was about another call
 
 
@@ -508,7 +508,7 @@ def restore_original_call_binding(binding: CallBinding, request: PermissionReque
 
 
 def is_call_state_current(binding: CallBinding, state: WaitState | ContinuationState) -> bool:
-    """Say whether a state is this very call's, and it is where that says: not ended and told, or at this question.
+    """Return whether a state belongs to this very call and is current: not ended and reported, or at this question.
 
     The definition and the policy may have changed since.
     """
@@ -538,7 +538,7 @@ def filter_calls_with_same_binding(
 
 
 def is_call_begun(call_id: str) -> bool:
-    """Say whether a call of this id was begun, or is a client's task: then it is no other's to begin."""
+    """Return whether a call of this id was begun, or is a client's task: then it is no other's to begin."""
     return GatewayCall.objects.filter(pk=call_id).exists()
 
 
@@ -554,11 +554,11 @@ def mark_call_running(attempt: CallAttempt, request_id: str, server: UpstreamSer
             if attempt.is_beside
             else max_call_duration(server, WHOLE_SERVER if attempt.binding.is_read else attempt.binding.tool)
         ),
-        # What runs beside its agent has no result here that anybody could come back for.
+        # A local call has no result here that a client could come back for.
         "delivered_at": now if attempt.is_beside else None,
     }
     gateway_calls = GatewayCall.objects.filter(pk=attempt.call_id)
-    if gateway_calls.exists():  # who calls beside the gateway names the id: nothing else that waits is theirs
+    if gateway_calls.exists():  # a local caller chooses the id: only its own waiting call is updated
         own = gateway_calls.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id)
         if attempt.is_beside:
             own = filter_local_calls(own)
@@ -570,7 +570,7 @@ def mark_call_running(attempt: CallAttempt, request_id: str, server: UpstreamSer
 
 
 def max_call_duration(server: UpstreamServer, tool: str | None = None) -> timedelta:
-    """Return for how long a call of a tool, or of any, may be under way, as whoever runs it makes sure."""
+    """Return how long a call of a tool, or of any tool, may be in progress, as its sender enforces."""
     tools = [WHOLE_SERVER, *server.limits] if tool is None else [tool]
     return timedelta(seconds=max(map(server.find_call_seconds, tools))) + STARTS_WITHIN + ENDS_WITHIN
 
@@ -597,12 +597,12 @@ def build_gateway_call(
 
 
 def filter_local_calls(calls: QuerySet[GatewayCall]) -> QuerySet[GatewayCall]:
-    """Return those of the calls that are of servers beside their agents: no client's line or task."""
+    """Return only the local calls: those of servers on their agents' machines, which have no client stream or task."""
     return calls.filter(worker=None, is_task=False, gateway_session=None)
 
 
 def request_local_call_approval(attempt: CallAttempt, ruling: Ruling, *, now: datetime) -> PermissionRequest:
-    """Put a call of a server beside its agent before people, as `request_person_approval` does, and note that it waits.
+    """Put a local call to people, as `request_person_approval` does, and record that it waits.
 
     Raises CallCancelled where its client has cancelled it.
     """
@@ -614,7 +614,7 @@ def request_local_call_approval(attempt: CallAttempt, ruling: Ruling, *, now: da
 
 
 def mark_local_call_waiting(attempt: CallAttempt, request_id: str, now: datetime) -> None:
-    """Note that a call beside its agent waits, or that it still does. Raises CallCancelled."""
+    """Record that a local call waits, or that it still does. Raises CallCancelled."""
     call_id, binding = attempt.call_id, attempt.binding
     waits = {"request_id": request_id, "run_until": now + BESIDE_ASKS_WITHIN}
     own = filter_local_calls(GatewayCall.objects.filter(pk=call_id, state=CallState.WAITING))
@@ -653,14 +653,14 @@ def cancel_local_call_before_start(
             if not keeps_card:
                 close_unawaited_request(call, actor, CANCELLED_BY_CLIENT, now)
             return call
-        if own.filter(state=CallState.RUNNING).exists():  # it was allowed, and did not hear that in time
+        if own.filter(state=CallState.RUNNING).exists():  # allowed, but not received in time
             undo_call_start(call_id, now=now)
             return own.get()
     return None
 
 
 def delete_waiting_local_call(attempt: CallAttempt, *, allowed: bool = False, now: datetime) -> None:
-    """Forget that a call beside its agent waits; where policy has `allowed` it by now, nobody need decide it."""
+    """Delete a local call's waiting row; where policy has `allowed` it by now, close its request too."""
     waits = filter_local_calls(GatewayCall.objects.filter(pk=attempt.call_id, state=CallState.WAITING))
     for call in waits.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id):
         GatewayCall.objects.filter(pk=call.pk, state=CallState.WAITING).delete()
@@ -688,7 +688,7 @@ def begin_local_call(attempt: CallAttempt, *, now: datetime) -> None:
 
 
 def is_local_call_begun(attempt: CallAttempt) -> bool:
-    """Say whether this very call was allowed already, and whoever asked did not hear it."""
+    """Return whether this very call was allowed already, although the caller did not receive the answer."""
     return GatewayCall.objects.filter(
         pk=attempt.call_id,
         state=CallState.RUNNING,
@@ -698,7 +698,7 @@ def is_local_call_begun(attempt: CallAttempt) -> bool:
 
 
 def undo_local_call_approval(attempt: CallAttempt, *, now: datetime) -> None:
-    """Give the approval back of a call that was allowed already, and whoever asked did not hear it: it is not sent."""
+    """Return the approval of a call that was allowed already if the caller did not receive that: it is not sent."""
     if is_local_call_begun(attempt):
         undo_call_start(attempt.call_id, now=now)
 
@@ -715,7 +715,7 @@ def end_local_call(call_id: str, *, key_id: int, agent_id: str, now: datetime) -
 
 
 def create_call_task(attempt: CallAttempt, request_id: str, message: bytes, *, now: datetime) -> GatewayCall:
-    """Keep a call that a client polls for; it stands in the database when this returns."""
+    """Save a call that a client polls for; it is in the database when this returns."""
     call = build_gateway_call(
         attempt.call_id,
         attempt.binding,
@@ -758,7 +758,7 @@ def decrypt_call_data(sealed: str | None) -> bytes:
 def end_refused_call_task(call: GatewayCall, response: bytes, *, now: datetime) -> bool:
     """End a task that does not run, or go on: denied, expired, or overtaken by another policy.
 
-    False where it does not stand any more as `call` says: another line of its client was faster.
+    False if it has changed since `call` was read: another request of its client was faster.
     """
     same = GatewayCall.objects.filter(pk=call.pk, state=call.state, rounds=call.rounds)
     refused = {
@@ -812,7 +812,7 @@ def end_gateway_call(call_id: str, response: bytes, *, asks_for_input: bool = Fa
 
 
 def mark_call_answered_by_server(call_id: str, *, now: datetime) -> None:
-    """Note that a running call's client hears its end from the server itself."""
+    """Record that a running call's client receives its end from the server itself."""
     GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING).update(
         state=CallState.DONE, ended_at=now, delivered_at=now, message=None
     )
@@ -839,24 +839,24 @@ def undo_call_start(call_id: str, call_data: bytes | None = None, *, now: dateti
 
 
 def mark_call_delivered(call_id: str, *, now: datetime) -> None:
-    """Note that a call's result was handed over."""
+    """Record that a call's result was delivered."""
     GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=True).update(delivered_at=now, result=None)
 
 
 def claim_call_result(call_id: str, *, now: datetime) -> bool:
-    """Take it over to tell how a call ended; False where another line does. Its result is kept a while longer."""
+    """Claim the delivery of a call's result; False if another response has it. The result is kept a while longer."""
     return bool(GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=True).update(delivered_at=now))
 
 
 def release_call_result_claim(call_id: str) -> None:
-    """Leave it to the same call made again: who was to be told how it ended had gone."""
+    """Release the claim so that the same call made again gets the result: the client had disconnected."""
     GatewayCall.objects.filter(pk=call_id).update(delivered_at=None)
 
 
 def resume_gateway_call(attempt: CallAttempt, round_: int, *, now: datetime) -> Ruling | None:
-    """Note that a call runs on whose server asked for more, once for each of its questions; None once it may be sent.
+    """Mark a call running whose server asked for more, once for each of its questions; None once it may be sent.
 
-    Else the ruling that stands against it, as in `begin_gateway_call`.
+    Else the ruling that prevents it, as in `begin_gateway_call`.
     """
     binding = attempt.binding
     with transaction.atomic():

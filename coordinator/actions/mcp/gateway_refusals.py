@@ -1,4 +1,4 @@
-"""Agents that were turned away at a server's endpoint, as the audit log tells of them."""
+"""Audit entries of agents that were refused at a server's endpoint."""
 
 from __future__ import annotations
 

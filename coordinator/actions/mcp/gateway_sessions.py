@@ -1,4 +1,4 @@
-"""Sessions of MCP clients at the gateway, and the servers' own sessions within them."""
+"""Sessions of MCP clients at the gateway, and the upstream sessions within them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def get_or_create_default_session(
 
 
 def has_live_gateway_session(agent_id: str | None, key_id: int | None, now: datetime) -> bool:
-    """Say whether a caller has a session now: one of this key, or of this agent where the key is not known."""
+    """Return whether a caller has a session now: one of this key, or of this agent where the key is not known."""
     key_filter = {"agent_id": agent_id or ""} if key_id is None else {"key_id": key_id}
     return GatewaySession.objects.filter(used_at__gt=now - USED_WITHIN, **key_filter).exists()
 

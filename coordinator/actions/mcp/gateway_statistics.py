@@ -1,4 +1,4 @@
-"""What calls through the gateway came to, added up by the hour; every worker adds what it has counted."""
+"""Hourly statistics of calls through the gateway, to which every worker adds its counters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Kind = tuple[str, str, datetime, str]  # server, tool, hour, outcome
 
 
 def add_to_gateway_counters(counters: Mapping[Kind, CallCounter]) -> None:
-    """Add counts to those that stand."""
+    """Add counts to the stored counters."""
     with transaction.atomic():
         for (server_id, tool, hour, outcome), counter in sorted(counters.items()):
             row, is_new = GatewayFigures.objects.select_for_update().get_or_create(

@@ -1,6 +1,6 @@
-"""Whose a task is that a server behind the gateway made of a call: nobody else asks for its result, or cancels it.
+"""Owners of the tasks that servers behind the gateway made of calls: nobody else gets their results or cancels them.
 
-A server often cannot tell the gateway's callers apart, so whoever has a task's id could use it there.
+A server often cannot distinguish the gateway's callers, so anyone with a task's id could use it there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The session in whose timeline an agent's calls through the MCP gateway stand: the one that runs, else one of ours.
+"""The session whose timeline shows an agent's calls through the MCP gateway: its running one, else one made here.
 
-In an agent's own session its hooks tell of the same calls. The two are one call there: what the gateway tells of it
-carries the id that the agent gave it. Where the agent's program names its session or its call itself (a AgentCallIds),
-that is believed as far as nothing is decided by it: it chooses among the running sessions of the caller's own agent,
-and among the calls there that have the same tool and arguments.
+In an agent's own session its hooks report the same calls. The two are one call there: the gateway's events carry the id
+that the agent gave it. Where the agent's program names its session or its call itself (an AgentCallIds), that is
+trusted as far as no decision depends on it: it chooses among the running sessions of the caller's own agent, and among
+the calls there that have the same tool and arguments.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import SessionLocation
 
-NEAR = timedelta(minutes=2)  # how long before a call comes to the gateway its agent told that it begins
+NEAR = timedelta(minutes=2)  # how long before a call arrives at the gateway its agent may report its start
 LIKELY = 20  # calls of a session among which the one that comes to the gateway is looked for
 MOST_RUNNING = (
     200  # running sessions of an agent, the newest first, among which the call that it names is looked for
@@ -38,7 +38,7 @@ CLOSED = "MCP session closed"
 
 
 class TimelineSession(NamedTuple):
-    """A session, whether its agent tells of itself there, and whether it is certainly the caller's."""
+    """A session, whether its agent reports its own events there, and whether it is certainly the caller's."""
 
     session_id: str
     is_agents: bool
@@ -46,9 +46,9 @@ class TimelineSession(NamedTuple):
 
 
 class ReportedCall(NamedTuple):
-    """A call's beginning as its agent told it: the event, the agent's id for the call and name for the tool.
+    """A call's beginning as its agent reported it: the event, the agent's id for the call and name for the tool.
 
-    `event_id` is None for a call that the agent's program names and of which its hooks have not told yet.
+    `event_id` is None for a call that the agent's program names and its hooks have not reported yet.
     """
 
     event_id: int | None
@@ -67,8 +67,8 @@ def resolve_timeline_session(
 ) -> TimelineSession:
     """Return the session: the one that the client names, or claims, the agent's only running one, or one for `own`.
 
-    A driven agent's key says itself which session it is. `own` tells the client's connections apart. A session that
-    the key may not write into counts as not there.
+    A driven agent's key determines its session. `own` distinguishes the client's connections. A session that the key
+    may not write into is ignored.
     """
     if caller.session_id is not None:
         driven_session = find_existing_session_id(caller.session_id)
@@ -113,10 +113,10 @@ def claim_reported_call(
     now: datetime,
     claimed: str = "",
 ) -> ReportedCall | None:
-    """Return the newest call of these arguments that its agent told just now, taken for our call of the id `as_call`.
+    """Return the newest call of these arguments that its agent reported just now, linked to our call `as_call`.
 
-    None where there is none, or another call of ours has it. Its agent has not told of its end. Where the agent's
-    program has `claimed` an id, it is the call of that id and no other, as soon as its agent tells of it.
+    None where there is none, or another call of ours has it. Its agent has not reported its end. Where the agent's
+    program has `claimed` an id, it is the call of that id and no other, as soon as its agent reports it.
     """
     if claimed and not is_call_reported(session_id, claimed):
         is_ours = origins.claim_session_origin(session_id, build_gateway_call_origin(claimed), now)
@@ -165,17 +165,17 @@ def find_claimed_call(session_id: str, tool: str, *, as_call: str, now: datetime
 
 
 def build_gateway_call_origin(call_id: str, as_call: str = "") -> str:
-    """Return the origin that says that a call which its agent told is one of ours, or which."""
+    """Return the origin that marks a call reported by its agent as one of ours, or as the call `as_call`."""
     return f"gateway {as_call}:{call_id}"
 
 
 def is_call_reported(session_id: str, call_id: str) -> bool:
-    """Say whether anything is told of a call of this id in the session."""
+    """Return whether the session has an event of a call of this id."""
     return EventContext.objects.filter(session_id=session_id, tool_use_id=call_id).exists()
 
 
 def find_reported_call_starts(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
-    """Return the beginnings, newest first, that agents told of calls that may be of this tool."""
+    """Return the start events, newest first, that agents reported of calls that may be of this tool."""
     server, tool_part = names.name_in_calls(server_id), names.name_in_calls(tool)
     # Each agent joins the names of server and tool in its own way; one server's own endpoint may be called `signalbox`.
     may_be = Q(tool_name__contains=server, tool_name__endswith=f"_{tool_part}")

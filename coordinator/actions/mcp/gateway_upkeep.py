@@ -1,4 +1,4 @@
-"""The gateway's tables kept in order: calls whose process died are told as lost, and what nobody needs is forgotten."""
+"""Upkeep of the gateway's tables: calls whose process died are marked as lost, and unneeded rows are deleted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coordinator.actions.people import session_keys
 from coordinator.models import GatewayCall, GatewayFigures, GatewayLink, GatewaySession
 from coordinator.models.gateway import CallState
 
-SESSIONS_FOR = timedelta(days=7)  # since a client was last heard of
+SESSIONS_FOR = timedelta(days=7)  # since a client's last request
 CALLS_FOR = timedelta(days=90)
 FIGURES_FOR = timedelta(days=90)
 MOST_ROWS = 500  # rows in one go

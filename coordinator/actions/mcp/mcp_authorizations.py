@@ -1,4 +1,4 @@
-"""How Signalbox is authorized at a server: found and registered when an administrator switches sign-in on."""
+"""Signalbox's authorization at a server: discovered and registered when an administrator enables sign-in."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ GRANT_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationSettings:
-    """What an administrator chose. Without `scopes` the server's are asked for.
+    """An administrator's choices. Without `scopes` the server's are requested.
 
-    Without a `client_id` the authorization server reads Signalbox's client document where it takes one, unless
-    `must_register`; otherwise Signalbox registers itself. An empty `client_secret` beside the client that is set keeps
-    its secret.
+    Without a `client_id` the authorization server reads Signalbox's client document where it supports one, unless
+    `must_register`; otherwise Signalbox registers itself. An empty `client_secret` with an unchanged client keeps its
+    secret.
     """
 
     mode: str
@@ -264,7 +264,7 @@ def find_http_upstream(server_id: str) -> McpUpstream:
 
 
 def has_same_oauth_client(before: McpAuthorization, after: McpAuthorization) -> bool:
-    """Say whether tokens that were issued before are still good for who asks now."""
+    """Return whether tokens that were issued before are still good for who asks now."""
     issuers = [
         row.endpoints.get("issuer") if isinstance(row.endpoints, dict) else None for row in (before, after)
     ]
@@ -277,7 +277,7 @@ def has_same_oauth_client(before: McpAuthorization, after: McpAuthorization) -> 
 
 
 def mark_upstream_changed(server_id: str, now: datetime) -> None:
-    """Note that a server is reached otherwise from now on: each worker reads it anew."""
+    """Record that a server's connection has changed: each worker reloads it."""
     McpUpstream.objects.filter(pk=server_id).update(changed_at=now)
 
 

@@ -1,4 +1,4 @@
-"""Credentials of MCP servers: entered and taken away by people, never told again; sealed anew with another key."""
+"""Credentials of MCP servers: entered and removed by people, never shown again; resealed when the key changes."""
 
 from __future__ import annotations
 
@@ -143,10 +143,10 @@ def record_credential_event(event: str, target: str, actor: Actor, now: datetime
 
 
 def rotate_credential_key(*, actor: Actor, now: datetime) -> int:
-    """Seal every credential with a new key and forget the old ones; return how many values were sealed anew.
+    """Seal every credential with a new key and forget the old ones; return how many values were resealed.
 
-    Raises keyring.KeyringUnusable where one cannot be opened; then the old keys stay, and nothing is lost. So they do
-    where it is interrupted: it can be run again.
+    Raises keyring.KeyringUnusable where one cannot be opened; then the old keys stay, and nothing is lost. The same
+    holds where it is interrupted: it can be run again.
     """
     keyring.add_keyring_key()
     count = 0

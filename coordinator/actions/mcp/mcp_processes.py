@@ -1,4 +1,5 @@
-"""How the processes of stdio servers are, as their host tells it: for the server's page. It decides nothing."""
+"""States of stdio servers' processes, reported by their host and shown on the server's page. Nothing depends on them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ LONGEST_WORDS = 4_000
 
 @dataclass(frozen=True, slots=True)
 class ProcessReport:
-    """One process's standing: `caller` is "" where all callers share it, else a digest of whose it is."""
+    """One process's state: `caller` is "" where all callers share it, else a digest of its caller."""
 
     server_id: str
     caller: str
@@ -41,6 +42,6 @@ def save_process_report(report: ProcessReport, now: datetime) -> None:
 
 
 def reset_process_reports() -> None:
-    """Take note that a new host has begun: what its predecessor ran has ended. What failed stays told."""
+    """Reset the reports when a new host begins: its predecessor's processes have ended. Failures stay listed."""
     McpProcess.objects.exclude(state="failed").delete()
     McpProcess.objects.update(pid=None)

@@ -1,4 +1,4 @@
-"""MCP servers: made known, changed, deleted with their grants."""
+"""Registration, editing and deletion of MCP servers, including their grants."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def restrict_server_to_accepted_tools(name: str, is_restricted: bool, *, actor: 
 
 
 def count_server_dependents(names: Iterable[str]) -> dict[str, int]:
-    """Return how many rows of what go with these servers, so that a person can be told before."""
+    """Return how many rows are deleted with these servers, so that a person can be warned first."""
     ids = list(names)
     return {
         "grants": Grant.objects.filter(server_id__in=ids).count(),

@@ -1,7 +1,8 @@
-"""Access tokens for MCP servers: issued when somebody signs in, renewed before they end, forgotten on sign-out.
+"""Access tokens for MCP servers: issued at sign-in, renewed before they end, deleted on sign-out.
 
-A token is renewed by one worker at a time: whoever wins the row's `renewing_until` asks, everybody else waits for what
-comes of it. Asking is done on the event loop (coordinator.edge.gateway.access_tokens), so no thread waits for it.
+A token is renewed by one worker at a time: the worker that wins the row's `renewing_until` sends the request, the
+others wait for the result. The request runs on the event loop (coordinator.edge.gateway.access_tokens), so no thread
+waits for it.
 """
 
 from __future__ import annotations
@@ -326,7 +327,7 @@ def record_required_sign_in(token_id: int, problem: str, now: datetime, *, scope
 
 
 def describe_needed_sign_in(authorization: McpAuthorization, row: McpAccessToken) -> str:
-    """Return what a program is told that called a server at which nobody is signed in."""
+    """Return the message for a program that called a server at which nobody is signed in."""
     if row.user_id is None:
         signer = "an administrator"
     else:

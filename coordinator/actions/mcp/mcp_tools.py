@@ -1,4 +1,4 @@
-"""Tools of MCP servers: taken over from a `tools/list`, and accepted by a person where they changed."""
+"""Tools of MCP servers: stored from a `tools/list`, and accepted by a person where they changed."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class ToolChanges:
 
 
 def store_tool_listing(server_id: str, listing: ToolListing, *, actor: Actor, now: datetime) -> ToolChanges:
-    """Store the tools that a server lists; what a complete listing lacks is marked as gone.
+    """Store the tools that a server lists; mark those that a complete listing lacks as gone.
 
-    A tool seen for the first time is accepted as it is: it gains nothing that was not granted by name or by
-    server. One that changed keeps its accepted definition beside the new one. Tools for which the server has no
-    room left are left out, and named with the others that are. Raises NotFound.
+    A tool seen for the first time is accepted as it is: it gains nothing that was not granted by name or by server. One
+    that changed keeps its accepted definition next to the new one. Tools for which the server has no room left are left
+    out, and named with the others that are. Raises NotFound.
     """
     with transaction.atomic():
         if not McpServer.objects.select_for_update().filter(pk=server_id).exists():

@@ -1,4 +1,4 @@
-"""How the gateway reaches a registered server: set by an admin. Before that nothing of it is started or called."""
+"""The gateway's connection settings of a server, set by an admin. Before that, the server is not started or called."""
 
 from __future__ import annotations
 
@@ -44,12 +44,13 @@ class UpstreamConfig:
 def save_upstream_config(
     server_id: str, config: UpstreamConfig, *, actor: Actor, now: datetime, seen_version: str | None = None
 ) -> McpUpstream:
-    """Say how the gateway reaches a server. Raises NotFound, UnprocessableRequest, Forbidden for an API key.
+    """Save the gateway's connection settings of a server.
 
-    A server that is started here gets no network in which the database asks for no password (Invalid).
+    Raises NotFound, UnprocessableRequest, Forbidden for an API key. A server that is started here gets no network in
+    which the database asks for no password (Invalid).
 
-    `seen` is the digest of the command that the page showed to whoever has it started here; without it, the command
-    has yet to be accepted. Raises Conflict where it changed since then.
+    `seen` is the digest of the command that the page showed to the person who has it started here; without it, the
+    command has yet to be accepted. Raises Conflict where it changed since then.
     """
     refuse_api_key(actor, "An API key cannot change how a server is reached. A person must sign in to do it.")
     if is_server_started_by_gateway(config):
@@ -120,7 +121,7 @@ def change_server_isolation(
 
 
 def is_seen_command_accepted(server: McpServer, seen_version: str | None) -> bool:
-    """Say whether the command is accepted, as it was seen. Raises Conflict for another one."""
+    """Return whether the command is accepted, as it was seen. Raises Conflict for another one."""
     if seen_version is not None and seen_version != commands.hash_server_command(server):
         raise Conflict("The command has changed since this page was loaded. Check it again.")
     return seen_version is not None

@@ -1,4 +1,4 @@
-"""Results of read-only tools that are answered again, in the database: bounded in size, number and age."""
+"""Cached results of read-only tools, in the database: bounded in size, number and age."""
 
 from __future__ import annotations
 

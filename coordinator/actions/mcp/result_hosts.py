@@ -1,8 +1,7 @@
-"""Hosts of the addresses in servers' results: which of them neither the server nor the session has had before.
+"""Hosts of the URLs in servers' results, and which of them are new to both the server and the session.
 
-What a new server answers first teaches which hosts are usual for it. Its hosts count as known without a mark until it
-has been watched for LEARNING_TIME and in LEARNING_RESULTS results with addresses. A host that the call itself names is
-not new.
+The first results of a new server establish its usual hosts. They count as known without a mark until it has been
+watched for LEARNING_TIME and in LEARNING_RESULTS results with addresses. A host that the call itself names is not new.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def record_result_hosts(session_id: str, server_id: str, result: ResultHosts, no
     masker = SecretMasker()
     hosts = {
         host: masker.mask_text(host) or "" for host in result.hosts
-    }  # some stand for a secret that is sent away
+    }  # a host may contain a secret that is sent out
     all_hosts = frozenset(hosts.values())
     named_hosts = {hosts[host] for host in result.named_hosts & result.hosts}
     seen_before = McpResultHost.objects.filter(host__in=all_hosts)

@@ -1,4 +1,4 @@
-"""Marks of results: written before the agent gets the result, and forgotten once no rule can ask for them."""
+"""Marks of results: written before the agent gets the result, and deleted once no rule can use them."""
 
 from __future__ import annotations
 

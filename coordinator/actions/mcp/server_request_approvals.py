@@ -1,8 +1,8 @@
-"""Requests of MCP servers to their clients (for the model, for folders) about which policy asks a person.
+"""Approval of MCP servers' requests to their clients (for the model, for folders) where policy asks a person.
 
-Such a request is a permission request, bound to its exact parameters and to the policy that asks. Whichever worker has
+Such a request is a permission request, bound to its exact parameters and to the policy that asks. The worker that has
 the stream on which the server asked waits for the decision, which any worker may write. An approval lets one request
-through, by a compare-and-swap; whatever else ends the wait lets none through.
+through, by a compare-and-swap; any other end of the wait lets none through.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which tools an agent's model is shown by the gateway, and with which descriptions: an administrator's choice."""
+"""An administrator's choice of the tools, and their descriptions, that the gateway shows an agent's model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collections of tools, each served at an address of its own: made, changed and deleted by administrators."""
+"""Collections of tools, each served at its own address: created, changed and deleted by administrators."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The history of tools' definitions: what each was before, since when, and who accepted or declined it.
+"""The history of tools' definitions: earlier versions, their dates, and who accepted or declined them.
 
-The callers write it in the transaction of the change and of its audit row. A server decides how often its tools
-change, so everything is bounded: decisions of people and listed definitions apart, so that a server that changes its
-definition back and forth cannot push out who accepted what.
+The callers write it in the transaction of the change and of its audit row. A server decides how often its tools change,
+so everything is bounded: decisions of people and listed definitions apart, so that a server that changes its definition
+back and forth cannot push out who accepted what.
 """
 
 from __future__ import annotations

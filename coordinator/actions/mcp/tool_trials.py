@@ -1,4 +1,4 @@
-"""A person tries a tool of an MCP server: whether that is allowed now, and what the audit log says of it."""
+"""Trial calls of MCP tools by a person: whether they are allowed now, and their audit entries."""
 
 from __future__ import annotations
 

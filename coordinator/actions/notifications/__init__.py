@@ -1,7 +1,7 @@
-"""Telling people that a request waits, still waits, or was closed. Never with a way to decide.
+"""Notifications that a request waits, still waits, or was closed. None of them can decide it.
 
-A message is a row and a job, written in the transaction that asks or closes; whoever holds the job's lease sends it. So
-none is lost by a restart, none holds up the asker, and its owner can see what became of it.
+A message is a row and a job, written in the transaction that asks or closes; the worker with the job's lease sends it.
+So none is lost by a restart, none delays the asker, and its owner can see what became of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The addresses at which people want to be told: added and removed by their owners."""
+"""The addresses at which people are notified: added and removed by their owners."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def set_notification_filter(
     limit_percent: int | None = None,
     now: datetime | None = None,
 ) -> NotificationTarget:
-    """Choose of which requests one of this person's addresses hears, and from which level on of subscriptions' limits.
+    """Set which requests, and which levels of subscription limits, one of this person's addresses is notified of.
 
     Raises NotFound, UnprocessableRequest.
     """

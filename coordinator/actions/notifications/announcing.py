@@ -1,4 +1,4 @@
-"""Which messages are written when: a request begins to wait, or is closed; and a test."""
+"""Creation of notifications: when a request begins to wait or is closed, and tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from coordinator.notifications.messages import BUDGET, LIMIT, SESSION, SIGN_IN
 Event = Notification.NotifiedEvent
 State = Notification.State
 
-# What these showed is taken back on all devices of whoever decides; others need not be told what they did themselves.
+# Withdrawn on all devices of the person who decides; others need no message about their own actions.
 TAKEN_BACK = ("push",)
 
 
@@ -46,7 +46,7 @@ def queue_test_notification(target_id: int, *, user: User, now: datetime | None 
 
 
 def announce_waiting_request(request: PermissionRequest, *, now: datetime) -> None:
-    """Have those who may decide told that `request` waits. Call it in the transaction that asks."""
+    """Queue notifications of `request` for those who may decide it. Call it in the transaction that asks."""
     targets = list(NotificationTarget.objects.without_ended_devices().order_by("id"))
     if targets:
         people = recipients.immediate_recipients(request, now, {target.person for target in targets})
@@ -55,14 +55,14 @@ def announce_waiting_request(request: PermissionRequest, *, now: datetime) -> No
 
 
 def announce_budget_level(mark: BudgetMark, *, now: datetime) -> None:
-    """Have approvers told how much of a budget is used. Call it in the transaction that notes it."""
+    """Queue notifications of a budget's level for approvers. Call it in the transaction that records it."""
     able = people_with_role(APPROVER).values("username")
     targets = NotificationTarget.objects.without_ended_devices().filter(person__in=able).order_by("id")
     enqueue_notifications(hearing.targets_for_budgets(targets), f"{BUDGET}{mark.pk}", Event.BUDGET, now)
 
 
 def announce_subscription_limit_level(limit: SubscriptionLimit, *, now: datetime) -> None:
-    """Have approvers told whose level a subscription's limit has reached: each address once a window."""
+    """Queue notifications for approvers whose level a subscription's limit has reached: once per address and window."""
     able = people_with_role(APPROVER).values("username")
     targets = NotificationTarget.objects.without_ended_devices().filter(
         person__in=able, limit_percent__lte=limit.used_percent
@@ -75,9 +75,9 @@ def announce_subscription_limit_level(limit: SubscriptionLimit, *, now: datetime
 
 
 def announce_unguarded_calls(session_id: str, *, now: datetime) -> None:
-    """Have approvers who did not switch it off told that calls of a session ran without a guard.
+    """Queue notifications of calls without a guard for approvers who did not switch them off.
 
-    Call it in the transaction that notes it.
+    Call it in the transaction that records it.
     """
     silent = NotificationChoice.objects.filter(unguarded=False).values("person")
     able = people_with_role(APPROVER).exclude(username__in=silent).values("username")
@@ -88,9 +88,9 @@ def announce_unguarded_calls(session_id: str, *, now: datetime) -> None:
 
 
 def announce_needed_sign_in(token: McpAccessToken, *, now: datetime) -> None:
-    """Have the person told who must sign in at an MCP server, or, where all share the sign-in, the administrators.
+    """Queue a notification for the person who must sign in at an MCP server, or for administrators if all share it.
 
-    Call it in the transaction that notes it.
+    Call it in the transaction that records it.
     """
     able = people_with_role(APPROVER if token.user_id is not None else ADMIN)
     if token.user_id is not None:
@@ -101,9 +101,9 @@ def announce_needed_sign_in(token: McpAccessToken, *, now: datetime) -> None:
 
 
 def announce_request_end(request: PermissionRequest, *, now: datetime) -> None:
-    """Have those who were told of `request` told how it ended. Call it in the transaction that closes it.
+    """Queue notifications of how `request` ended for those notified of it. Call it in the transaction that closes it.
 
-    A message that is just being sent has its follow-up too: what was not told after all takes it along
+    A message that is just being sent has its follow-up too: a message that was not sent after all removes it
     (delivering).
     """
     sent_notifications = Notification.objects.filter(
@@ -122,7 +122,7 @@ def announce_request_end(request: PermissionRequest, *, now: datetime) -> None:
 def enqueue_request_notifications(
     targets: Iterable[NotificationTarget], request: PermissionRequest, event: Event, now: datetime
 ) -> int:
-    """Write one message for each address; return how many. A request's end is told once, whoever says it twice."""
+    """Write one message for each address; return how many. A request's end is queued once, even if reported twice."""
     return enqueue_notifications(targets, request.request_id, event, now)
 
 

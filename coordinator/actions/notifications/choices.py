@@ -1,4 +1,4 @@
-"""Of what, beside requests, a person is notified: they choose by themselves."""
+"""A person's choices of the notifications that are not about requests."""
 
 from __future__ import annotations
 

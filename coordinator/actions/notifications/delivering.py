@@ -1,4 +1,4 @@
-"""Sending what is due, retried, each target by itself; and writing down what became of it.
+"""Delivery of due notifications, with retries, separately for each target, and the log of the outcomes.
 
 Each message that waits has a job (`actions.upkeep.jobs`): its next attempt, its lease and its back-off are there. The
 log keeps what its owner sees. A message is closed and its job deleted in one transaction.
@@ -62,7 +62,7 @@ SEND = "notifications:send"  # the name of the jobs; their subject is the messag
 MAX_ATTEMPTS = len(RETRY_BACKOFF) + 1
 AT_ONCE = 20  # messages of one target in a row
 BROKEN_OFF = "Signalbox stopped each time while it was sending"
-# An older version, which runs beside this one during an upgrade, has had this time to send what it wrote.
+# How long an older version, running in parallel during an upgrade, has to send the messages that it wrote.
 OLDER_VERSION_GRACE = timedelta(minutes=5)
 UNKNOWN_PROBLEM = "sending failed for an unknown reason. Signalbox's log says more"
 
@@ -72,7 +72,7 @@ _looking = threading.Lock()
 
 
 def start_delivery_thread() -> None:
-    """Send what is due without waiting for housekeeping: a person should hear of a request within two seconds."""
+    """Send what is due without waiting for housekeeping: a person should be notified within two seconds."""
     if _lookers.acquire(blocking=False):
         threading.Thread(target=deliver_due_notifications, name="notifications-due", daemon=True).start()
 
@@ -197,9 +197,9 @@ def attempt_notification_delivery(
 
 
 def confirm_request_end_notification(message: Notification, job: ClaimedJob, now: datetime) -> bool:
-    """Say whether the end of a request is news here; forget it where the request was never told.
+    """Return whether a request's end should be sent here; delete it if the request itself was never sent.
 
-    While word of the request itself is being sent, or kept back, its end waits for that.
+    While the message about the request itself is being sent, or kept back, its end waits for that.
     """
     before = find_related_notifications(message).exclude(event=Event.SETTLED)
     states = set(before.values_list("state", flat=True))
@@ -229,7 +229,7 @@ def find_related_notifications(message: Notification) -> QuerySet[Notification]:
 def find_notification_drop_reason(
     message: Notification, request: PermissionRequest | None, now: datetime
 ) -> str | None:
-    """Say why the message should not be sent any more, or None."""
+    """Return the reason for dropping a message that should not be sent any more, or None."""
     user = User.objects.filter(username=message.target.person).first()
     if user is None or not has_role(user, APPROVER):
         return f"{message.target.person} may no longer decide"
@@ -243,7 +243,7 @@ def find_notification_drop_reason(
 
 
 def find_non_request_drop_reason(message: Notification, now: datetime) -> str | None:
-    """Say why the person should not be told any more of what is no request, or None."""
+    """Return the reason for dropping a message that is not about a request, or None."""
     reason = None
     if message.event == Event.BUDGET and find_reached_budget_of_notification(message) is None:
         reason = "the budget was changed before"
@@ -259,7 +259,7 @@ def find_non_request_drop_reason(message: Notification, now: datetime) -> str | 
 
 
 def find_unguarded_calls_drop_reason(message: Notification) -> str | None:
-    """Say why the person should not be told of calls without a guard any more, or None."""
+    """Return the reason for dropping a message about calls without a guard, or None."""
     if NotificationChoice.objects.filter(pk=message.target.person, unguarded=False).exists():
         return "it was switched off"
     return None if find_session_guard_of_notification(message) else "the session was deleted"
@@ -268,7 +268,7 @@ def find_unguarded_calls_drop_reason(message: Notification) -> str | None:
 def find_request_drop_reason(
     message: Notification, request: PermissionRequest | None, user: User, now: datetime
 ) -> str | None:
-    """Say why the person should not be told of the request any more, or None."""
+    """Return the reason for dropping a message about a request, or None."""
     if request is None:
         return "the request was deleted"
     if message.event == Event.SETTLED:
@@ -283,9 +283,9 @@ def find_request_drop_reason(
 
 
 def defer_message_for_quiet_hours(message: Notification, job: ClaimedJob, now: datetime) -> bool:
-    """Leave a message to the end of its person's quiet hours; tests and escalation are not silenced.
+    """Defer a message to the end of its person's quiet hours; tests and escalation are not silenced.
 
-    Whom escalation has woken also hears at once that it is over.
+    A person who was notified by escalation is also notified at once when it is over.
     """
     if not message.request_id or message.event == Event.ESCALATED:
         return False
@@ -301,7 +301,7 @@ def defer_message_for_quiet_hours(message: Notification, job: ClaimedJob, now: d
 
 
 def schedule_delivery_retry(message: Notification, job: ClaimedJob, problem: str, now: datetime) -> None:
-    """Have a message tried again later. A test is not: whoever wants to know asks anew."""
+    """Schedule another attempt for a message. A test is not retried: its sender can send another."""
     if job.attempts >= MAX_ATTEMPTS or not message.request_id:
         close_notification(message, job, State.FAILED, problem)
         return

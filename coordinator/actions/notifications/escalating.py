@@ -1,4 +1,4 @@
-"""Escalation: who is told when nobody has closed a request in time. Admins make the steps; housekeeping takes them."""
+"""Escalation of open requests: admins set the steps of who is notified when; housekeeping carries them out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices that take push messages: made, kept and ended, each its person's own; and the installation's key for them.
+"""Devices that receive push messages, created, kept and removed by their owners; and the installation's push key.
 
 A device is a notification target, so that its messages are written, tried again and listed as all others are.
 """
@@ -215,7 +215,7 @@ def find_undecryptable_push_keys() -> list[str]:
 
 
 def hash_device_address(address: str) -> str:
-    """Return by what a page knows its browser's own device among those listed, without telling its address."""
+    """Return the hash by which a page finds its browser's own device in the list, without revealing its address."""
     return hashlib.sha256(address.encode()).hexdigest()[:32]
 
 

@@ -1,4 +1,4 @@
-"""A person's quiet hours: set and cleared by themselves."""
+"""A person's quiet hours, set and cleared by themselves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coordinator.models.notifications import QUIET
 
 
 def set_quiet_hours(*, user: User, begins: str, ends: str, zone: str, now: datetime) -> QuietHours:
-    """Tell this person nothing from `begins` to `ends` ("22:00", "07:00") on the clocks of `zone`.
+    """Send this person nothing from `begins` to `ends` ("22:00", "07:00") in the time zone `zone`.
 
     Raises UnprocessableRequest.
     """
@@ -35,7 +35,7 @@ def set_quiet_hours(*, user: User, begins: str, ends: str, zone: str, now: datet
 
 
 def clear_quiet_hours(*, user: User, now: datetime) -> None:
-    """Tell this person at any hour. What was kept back is told at once."""
+    """End this person's quiet hours. Deferred messages are sent at once."""
     with transaction.atomic():
         deleted, _ = QuietHours.objects.filter(pk=user.get_username()).delete()
         if deleted:
@@ -44,7 +44,7 @@ def clear_quiet_hours(*, user: User, now: datetime) -> None:
 
 
 def reschedule_deferred_notifications(user: User, now: datetime) -> None:
-    """Have what was kept back looked at anew: its hours may be others now."""
+    """Reschedule deferred messages, because the person's quiet hours may have changed."""
     notifications = Notification.objects.filter(target__person=user.get_username(), outcome=QUIET)
     waiting = notifications.filter(state=Notification.State.WAITING).values_list("pk", flat=True)
     reschedule_waiting_jobs(SEND, map(str, waiting), at=now, now=now)

@@ -1,4 +1,4 @@
-"""What is kept for a person's name: it follows them to a new one, and goes when nobody has it any more."""
+"""Notification rows stored under a person's name: renamed with the person, deleted with an unused name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ NOBODY = "No account has this name any more."
 
 
 def delete_person_notifications(name: str, *, actor: Actor, now: datetime | None) -> None:
-    """Remove what is kept for a name that nobody has any more: its addresses and devices, its quiet hours, and the
-    steps of escalation that tell it. Call it in the transaction that frees the name, or gives it to another.
+    """Remove what is stored for an unused name: addresses, devices, quiet hours, and escalation steps to it.
+
+    Call it in the transaction that frees the name, or gives it to another person.
     """
     for target in NotificationTarget.objects.filter(person=name).order_by("id"):
         removed = {"person": name, **addresses.describe_notification_address(target)}

@@ -1,7 +1,7 @@
-"""Which targets one process sends to side by side, each in a thread of its own.
+"""Worker pools: the targets to which one process sends in parallel, each in a thread of its own.
 
-Each kind has lanes of its own: a service that hangs holds up no phone. And of the lanes of a kind, those that were slow
-lately get no more than half: a chat that hangs for all its people holds up no other address for long.
+Each kind has its own pool: a service that hangs delays no phone. Targets that were slow lately get at most half of
+their kind's pool: a chat that hangs for all its people delays no other address for long.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _lock = threading.Lock()
 
 
 def reserve_delivery_slots(waiting: Iterable[tuple[int, str]]) -> list[int]:
-    """Take lanes for as many of `waiting` (targets and their kinds, the most urgent first) as there are, and return
-    these. Each leaves by `release_delivery_slot`.
+    """Reserve slots for as many of `waiting` as are free, and return these targets.
+
+    `waiting` holds targets and their kinds, the most urgent first. `release_delivery_slot` frees each slot.
     """
     entered = []
     with _lock:

@@ -1,1 +1,1 @@
-"""Writing about people and keys: accounts, sign-in, API keys."""
+"""Actions that write accounts, sign-ins and API keys."""

@@ -1,4 +1,4 @@
-"""What happens to people's accounts: signing in, failing to, and a new password."""
+"""Account events: sign-ins, failed sign-ins, and new passwords."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from coordinator.errors import Forbidden, UnprocessableRequest
 from coordinator.identity.actors import Actor, person_actor, system_actor
 from coordinator.models import AuditLog
 
-UNKNOWN_PASSWORD_SALT = "nobody-knows-it-"  # noqa: S105 - no secret: the password beside it is random
+UNKNOWN_PASSWORD_SALT = "nobody-knows-it-"  # noqa: S105 - no secret: the password with it is random
 
-# Wrong passwords slow down. A browser that somebody has signed in with before has a count of its own for that
-# account: whoever guesses at a name from elsewhere cannot lock its owner out. For all other browsers three counts hold:
-# of a name from one address, of a name from everywhere, and of an address. The first is the lowest, so that no single
-# address uses up the second. An address that many share (this machine's own, a proxy's) must not be locked for all by
-# a program that guesses there, so the third is not asked of who has signed in from there before. It tells a caller at
-# such an address which names have; verdicts tell names to every program anyway.
+# Wrong passwords slow down. A browser that somebody has signed in with before has a count of its own for that account:
+# an attacker who guesses from elsewhere cannot lock its owner out. For all other browsers three counts hold: of a name
+# from one address, of a name from everywhere, and of an address. The first is the lowest, so that no single address
+# uses up the second. An address that many share (this machine's own, a proxy's) must not be locked for all by a program
+# that guesses there, so the third does not apply to people who have signed in from there before. It reveals to a caller
+# at such an address which names have; verdicts reveal names to every program anyway.
 _FROM = "wrong name or password from {source}"
 FOR_NAME_FROM_ADDRESS = AttemptLimit(
     "SIGN_IN_FAILED",
@@ -51,7 +51,7 @@ FROM_ADDRESS = AttemptLimit(
         "which you have signed in before."
     ),
 )
-# On this machine agents guess beside people, who may sign in here for the first time.
+# On this machine agents may guess while people sign in here for the first time.
 FROM_THIS_MACHINE = replace(FROM_ADDRESS, tries=200)
 ON_DEVICE = AttemptLimit(
     "SIGN_IN_FAILED",
@@ -83,7 +83,7 @@ class SignInAttempt:
 
     @property
     def audited_username(self) -> str:
-        """The name as the audit log may hold it: people type passwords there, so only where somebody has it."""
+        """Return the name as the audit log may hold it: people type passwords there, so only where somebody has it."""
         if User.objects.filter(username=self.username).exists():
             return self.username
         return f"unknown:{salted_hmac(_SALT, self.username).hexdigest()[:16]}"
@@ -99,7 +99,7 @@ class SignInAttempt:
         return limits
 
     def has_signed_in_from_address(self) -> bool:
-        """Say whether that name has signed in from that address, as far as the audit log reaches back (90 days)."""
+        """Return whether that name has signed in from that address, as far as the audit log reaches back (90 days)."""
         return AuditLog.objects.filter(
             event_type="SIGNED_IN", target_id=self.username, reason=f"from {self.address}"
         ).exists()
@@ -191,7 +191,7 @@ def set_random_password(user: User) -> None:
 
 
 def has_unknown_password(user: User) -> bool:
-    """Say whether nobody knows the password, since the account was made with a passkey."""
+    """Return whether nobody knows the password, since the account was made with a passkey."""
     if not user.has_usable_password():
         return False
     try:

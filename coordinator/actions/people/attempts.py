@@ -1,8 +1,7 @@
-"""Refused attempts: audited, and limited by where they come from.
+"""Refused attempts: audited, and limited by their source.
 
-Counted in the audit log itself: the count then holds for all workers and through a restart, and there is
-nothing to keep beside. Only what was refused is counted, so that one program's wrong key never stands in the
-way of its neighbours' right ones.
+They are counted in the audit log itself: the count holds for all workers and through a restart, and needs no other
+storage. Only refusals are counted, so that one program's wrong key never blocks its neighbours' right ones.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ THIS_MACHINE = "127.0.0.1"
 
 
 def normalize_caller_network(address: str) -> str:
-    """Return what stands for one caller: the address itself, of IPv6 its /64, and one for this machine's own."""
+    """Return the network that identifies a caller: the address, of IPv6 its /64, one for this machine's own."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -41,8 +40,8 @@ def normalize_caller_network(address: str) -> str:
 class AttemptLimit:
     """How many refusals one source may collect within a window; `refusal` is the error for the next one.
 
-    The source stands in the refusals' `reason`, at {source}; with `by_target` it is their target. With `target` only
-    its refusals count.
+    The source is in the refusals' `reason`, at {source}; with `by_target` it is their target. With `target` only its
+    refusals count.
     """
 
     event_type: str

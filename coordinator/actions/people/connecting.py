@@ -1,7 +1,7 @@
 """Codes that connect a machine: made by an administrator, exchanged there once for a key of scope `agent`.
 
-A code is typed or pasted, so it is short: 60 random bits, which nobody guesses in its ten minutes. It is kept as a hash
-under the secret key, so the database alone does not let anyone find it by trying.
+A code is typed or pasted, so it is short: 60 random bits, which nobody guesses in its ten minutes. It is stored as a
+hash under the secret key, so the database alone does not let anyone find it by trying.
 """
 
 from __future__ import annotations
@@ -105,11 +105,11 @@ def void_unused_connect_codes(key_name: str, user: User, now: datetime) -> str |
 
 
 def redeem_connect_code(code: str, *, source: str, host: str, now: datetime) -> tuple[ApiKey, str]:
-    """Use a code up and return the key that it stands for. `source` is the caller's address, `host` what it says it is.
+    """Exchange a code for its key. `source` is the caller's address, `host` the host name that it reports.
 
     Raises Forbidden for a code that is not valid, TooMany after too many of those, Conflict where a key of that name
-    was made meanwhile; the code stays good then. A valid code is taken however many wrong ones came from the same
-    address: nobody guesses one, and whoever shares the address must not be able to shut others out.
+    was made meanwhile; the code stays good then. A valid code is accepted however many wrong ones came from the same
+    address: nobody guesses one, and callers that share the address must not be able to shut others out.
     """
     source = normalize_caller_network(source)
     key_hash = hash_connect_code(code)

@@ -1,4 +1,4 @@
-"""Hints that a person has put away; each is kept per person, on all their browsers."""
+"""Hints that a person has dismissed, stored per person for all their browsers."""
 
 from __future__ import annotations
 

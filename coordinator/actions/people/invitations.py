@@ -1,7 +1,7 @@
-"""Invitations: links by which people make their own accounts, each with a role, good once and for days at most.
+"""Invitations: links for making one's own account, each with a role, good once and for a few days at most.
 
-The link's token is 256 random bits and is kept as a hash. Whoever opens the link chooses a name, and a password or a
-passkey: nobody else ever knows it.
+The link's token is 256 random bits and is stored as a hash. The person who opens the link chooses a name, and a
+password or a passkey: nobody else ever knows it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def list_open_invitations(now: datetime) -> QuerySet[Invitation]:
 def create_invitation(
     *, role: str, days: int, user: User, now: datetime, label: str = ""
 ) -> tuple[Invitation, str]:
-    """Return an invitation and its token, which is never to be had again.
+    """Return an invitation and its token, which is never shown again.
 
     Args:
-        role: The role that whoever uses it gets.
+        role: The role of the account that is made with it.
         days: For how long it is good, one of LIFETIMES.
         by: The administrator who invites.
         now: The time.

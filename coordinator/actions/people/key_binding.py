@@ -1,7 +1,7 @@
-"""Bind API keys of scope `agent` to the agents that they speak for.
+"""Binding of API keys of scope `agent` to the agents that they act for.
 
-New installations refuse such keys where they are bound to none. Databases that were in use before go on accepting
-them until an administrator binds each to the agents that it has spoken for; from then on they are refused there too.
+New installations refuse such keys where they are bound to none. Databases that were in use before go on accepting them
+until an administrator binds each to the agents that it has acted for; from then on they are refused there too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How many bytes of events a key may have stored in a day (UTC), so that one agent's flood does not fill the disk.
+"""Daily quotas (UTC) of the bytes of events a key may store, so that one agent's flood does not fill the disk.
 
 Counted in `key_storage_days`, in the transaction that writes the events, so every process adds to the same sum. Each
-process remembers what it last read or wrote: a key that another process brings over its limit is refused here with
-its next write at the latest. Decisions about calls are written all the same (`GroupWriter.perform`): a key over its
-limit still asks, is answered and is denied, though its timeline lacks the rest of the day.
+process remembers what it last read or wrote: a key that another process brings over its limit is refused here with its
+next write at the latest. Decisions about calls are written all the same (`GroupWriter.perform`): a key over its limit
+still asks, is answered and is denied, though its timeline lacks the rest of the day.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class KeyQuotas:
 
 
 def is_quota_reached(caller: str, now: datetime) -> bool:
-    """Say whether nothing more that the caller does is written today, as the database has it."""
+    """Return whether nothing more that the caller does is written today, as the database has it."""
     limit = settings.KEY_BYTES_PER_DAY
     if not limit or not is_api_key_caller(caller):
         return False

@@ -1,7 +1,7 @@
-"""API keys: made, shown once, checked, revoked. Only their SHA-256 is kept.
+"""API keys: created, shown once, checked, revoked. Only their SHA-256 is stored.
 
-A key is 256 random bits, so a plain hash of it cannot be guessed back; a slow hash would only make every
-request slow. Looking it up by hash also leaks nothing through timing: an attacker cannot choose hashes.
+A key is 256 random bits, so a plain hash of it cannot be guessed back; a slow hash would only make every request slow.
+Looking it up by hash also leaks nothing through timing: an attacker cannot choose hashes.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def build_key_identity(row: ApiKey) -> KeyIdentity:
 
 
 def find_api_key_id(raw: str) -> int | None:
-    """Return the id of a key that is good so far, to tell callers apart with; nothing is noted or refused."""
+    """Return the id of a valid key, to distinguish callers; nothing is recorded or refused."""
     key_hash = hash_api_key(raw)
     if RevokedKey.objects.filter(key_hash=key_hash).exists():
         return None

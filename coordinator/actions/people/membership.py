@@ -1,4 +1,4 @@
-"""What administrators do with people's accounts on the page People: role, sign-out, deactivation."""
+"""Administrators' changes of accounts on the page People: role, sign-out, deactivation."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Passkeys: challenges for them, adding and removing them, and what they are used for.
+"""Passkeys: their challenges, registration, removal and use.
 
-A challenge is good once, for five minutes, for one purpose, and only in the browser that asked for it. It is a row of
-the database, so it holds for all workers and through a restart. Whoever uses it deletes it, before anything is
-verified: of two answers to one challenge the second finds none, whatever the first was.
+A challenge is good once, for five minutes, for one purpose, and only in the browser that requested it. It is a row of
+the database, so it holds for all workers and through a restart. Its use deletes it, before anything is verified: of two
+answers to one challenge the second finds none, whatever the first was.
 
-The sign-in limits hold as for passwords, with counts of their own: whoever guesses at passwords must not keep out
+The sign-in limits hold as for passwords, with counts of their own: an attacker who guesses passwords must not lock out
 somebody with a passkey.
 """
 
@@ -145,7 +145,7 @@ def add_passkey(user: User, text: str, name: str, *, browser: str, address: str,
 def verify_added_passkey(
     text: str, browser: str, now: datetime, *, user: User | None = None
 ) -> passkeys.NewCredential:
-    """Return what a browser has just made for `user`, or for whoever joins by an invitation. Raises PasskeyRefused."""
+    """Return a browser's new passkey for `user`, or for a person with an invitation. Raises PasskeyRefused."""
     try:
         answer = passkeys.parse_passkey_answer(text)
         consume_passkey_challenge(Purpose.ADD, answer, browser, now, user=user)
@@ -397,7 +397,7 @@ def normalize_passkey_name(name: str, existing: int) -> str:
 
 
 def find_passkey_user_handle(user: User, existing: list[Passkey]) -> str:
-    """Return by which authenticators know the account: the same for all of its passkeys, and telling nothing."""
+    """Return the handle by which authenticators know the account: one for all its passkeys, revealing nothing."""
     if existing:
         return existing[0].user_handle
     return derive_passkey_user_handle("signalbox.passkey-user", user.pk)

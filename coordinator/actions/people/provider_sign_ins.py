@@ -1,8 +1,8 @@
-"""What happens when somebody comes back from the provider of single sign-on (coordinator.identity.openid).
+"""Sign-ins of people who return from the provider of single sign-on (coordinator.identity.openid).
 
-The provider says who it is and which groups they are in; the groups are their role, anew each time. An account is found
-by issuer and subject alone. One that was made here is nobody's for having the same name or e-mail address: its owner
-connects it, signed in with its password.
+The provider reports who they are and which groups they are in; the groups determine their role at every sign-in. An
+account is found by issuer and subject alone. A local account is not matched by the same name or e-mail address: its
+owner connects it, signed in with its password.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ CODES = AttemptLimit(
 )
 # Where a proxy does not say whom it speaks for, everybody comes from this machine.
 CODES_FROM_THIS_MACHINE = replace(CODES, tries=300)
-# Many share an address: whoever makes up codes there keeps nobody out whose browser was let in before.
+# Many share an address: made-up codes from there do not block a browser that was let in before.
 CODES_ON_DEVICE = replace(
     CODES,
     reason="refused code of single sign-on on known device {source}",
@@ -82,7 +82,7 @@ class UsernameTaken(Conflict):
 
 
 class IdentityMismatch(Forbidden):
-    """Who came back is not who set out."""
+    """The person who returned is not the one who started the sign-in."""
 
 
 def sign_in_with_provider(identity: OpenIdIdentity, address: str, now: datetime) -> User:
@@ -108,7 +108,7 @@ def sign_in_with_provider(identity: OpenIdIdentity, address: str, now: datetime)
 
 
 def confirm_provider_identity(user: User, identity: OpenIdIdentity, address: str, now: datetime) -> None:
-    """Note that `user` has shown anew who they are; their role follows their groups.
+    """Record that `user` has confirmed their identity again; update their role from their groups.
 
     Raises IdentityMismatch, NoProviderRole and AccountDeactivated.
     """
@@ -126,7 +126,7 @@ def confirm_provider_identity(user: User, identity: OpenIdIdentity, address: str
 
 
 def is_user_connected_to_provider(user: User) -> bool:
-    """Say whether this account belongs to somebody of the provider."""
+    """Return whether this account belongs to somebody of the provider."""
     return ProviderIdentity.objects.filter(user_id=user.pk, issuer=settings.OIDC_ISSUER).exists()
 
 
@@ -159,7 +159,7 @@ def connect_provider_account(user: User, identity: OpenIdIdentity, address: str,
 
 
 def has_password_sign_in(user: User) -> bool:
-    """Say whether this person can sign in without the provider."""
+    """Return whether this person can sign in without the provider."""
     return settings.PASSWORD_SIGN_IN and user.has_usable_password()
 
 
@@ -238,10 +238,10 @@ def choose_provider_code_limit(address: str, mark: str) -> tuple[str, AttemptLim
 def record_provider_refusal(
     refusal: SignalboxError, problem: str, address: str, mark: str, now: datetime
 ) -> None:
-    """Log and audit that somebody was not let in, and why; of one address the first times in ten minutes alone.
+    """Log and audit why a sign-in was refused; per address only the first times in ten minutes.
 
-    What is the provider's health, and not their doing, is logged alone. Nobody is locked out but by codes that the
-    provider refused: many may share the address of whoever tries, and there is nothing to guess.
+    Failures of the provider itself are logged only. People are locked out only by codes that the provider refused: many
+    may share one address, and there is nothing to guess.
     """
     if isinstance(refusal, ServiceBusy):
         log.warning("single sign-on: %s", problem)
@@ -258,7 +258,7 @@ def record_provider_refusal(
 
 def find_provider_user(identity: OpenIdIdentity) -> User | None:
     """Return the account of that person; the row of one that somebody deleted elsewhere goes."""
-    # Not locked: whoever changes or deletes people locks them first, and this row after
+    # Not locked: changes and deletions of people lock them first, and this row after
     # (coordinator.actions.people.users).
     provider_identity = ProviderIdentity.objects.filter(
         issuer=identity.issuer, subject=identity.subject

@@ -1,7 +1,7 @@
 """Keys of driven agents for the MCP gateway: one for each agent's process, made when its runner starts it.
 
-A key calls the gateway as the session's agent and does nothing else. It is told once, to the runner that has the
-session's run in hand, and ends with the agent's process. What was left over is removed by housekeeping.
+A key calls the gateway as the session's agent and does nothing else. It is sent once, to the runner that holds the
+session's run, and ends with the agent's process. Leftover keys are removed by housekeeping.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PAGE = 500  # keys that are read at a time
 
 @dataclass(frozen=True, slots=True)
 class GatewayKey:
-    """The gateway for one agent: as which agent it calls, and with which key. Told once.
+    """The gateway access of one agent: the agent that it calls as, and its key. Sent once.
 
     The key is empty where no endpoint asks for one.
     """

@@ -1,4 +1,4 @@
-"""The first administrator: made by whoever holds the link that `serve` printed, once, while there is nobody."""
+"""Creation of the first administrator with the link that `serve` printed, once, while there is nobody."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPENT = (
 
 
 def is_setup_open() -> bool:
-    """Say whether Signalbox still waits for its first administrator."""
+    """Return whether Signalbox still waits for its first administrator."""
     return not User.objects.exists()
 
 

@@ -1,4 +1,4 @@
-"""People: made, given a role, switched off, deleted. Their passwords and signing in are in accounts.
+"""Creation, roles, deactivation and deletion of people. Their passwords and sign-ins are in accounts.
 
 The role is a Django group (coordinator/identity/roles.py).
 """
@@ -162,7 +162,7 @@ def delete_username_references(name: str, actor: Actor, now: datetime | None) ->
 
 
 def lock_user(user_id: int, seen_version: str | None = None) -> User:
-    """Return the person as they stand, whom nobody else changes until the transaction ends, nor who may decide what.
+    """Return the person's current row, locked, and lock the decision rights until the transaction ends.
 
     Raises NotFound, and Conflict where they have changed since `seen`.
     """

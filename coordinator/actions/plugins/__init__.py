@@ -1,1 +1,1 @@
-"""Writing plugins, their settings and permissions."""
+"""Actions that write plugins, their settings and permissions."""

@@ -1,4 +1,4 @@
-"""The permissions a plugin holds (`plugin_settings.allowed_permissions`): granted and revoked one at a time."""
+"""The permissions of a plugin (`plugin_settings.allowed_permissions`), granted and revoked one at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load_plugin_permissions(plugin_id: str) -> list[str]:
 
 
 def has_plugin_permission(plugin_id: str, permission: str) -> bool:
-    """Say whether the plugin holds `permission`; an unknown plugin or an unreadable column holds nothing."""
+    """Return whether the plugin holds `permission`; an unknown plugin or an unreadable column holds nothing."""
     row = PluginSetting.objects.filter(pk=plugin_id).first()
     stored = row.allowed_permissions if row else None
     return isinstance(stored, list) and permission in stored

@@ -1,4 +1,4 @@
-"""What is stored for a plugin by key: its configuration, and what it keeps for itself."""
+"""Values stored for a plugin by key: its configuration, and its own data."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Plugins: made known, switched on and off, forgotten.
+"""Registration, switching and removal of plugins.
 
-What they may do is in plugin_permissions, what is stored for them in plugin_values.
+Their permissions are in plugin_permissions, the values stored for them in plugin_values.
 """
 
 from __future__ import annotations

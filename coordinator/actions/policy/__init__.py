@@ -1,1 +1,1 @@
-"""Writing policy: grants, rules, marks, brakes and budgets."""
+"""Actions that write policy: grants, rules, marks, brakes and budgets."""

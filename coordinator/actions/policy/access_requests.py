@@ -1,4 +1,4 @@
-"""What an approved request for access does: it becomes a grant, and ends with the approval."""
+"""Grants made from approved requests for access; each ends with its approval."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def create_grant_for_access_request(
 ) -> None:
     """Grant what an approved request asks for, until the approval ends; nothing for any other request.
 
-    The grant lies on top of what stands for that agent and tool: a permanent denial, or a grant that asks, is in force
-    again once the approval is over. Where what decides now allows for as long already, nothing is granted. Raises what
+    The grant lies on top of the existing grants of that agent and tool: a permanent denial, or a grant that asks, is in
+    force again once the approval is over. Where policy already allows it for as long, nothing is granted. Raises what
     `grants.apply` raises: without the grant there must be no approval either, so call it in the transaction of the
     decision.
     """
@@ -62,7 +62,7 @@ def is_grant_valid_until(row: Grant, until: datetime | None) -> bool:
 def end_grant_of_access_request(
     row: PermissionRequest, *, actor: Actor, now: datetime, reason: str | None
 ) -> None:
-    """End the grant that this approval made, if it still stands."""
+    """End the grant that this approval made, if it is still in force."""
     wish = parse_access_request(row)
     if wish is None:
         return

@@ -1,7 +1,7 @@
-"""An agent's power switch, the password that may guard it, and the heartbeat that says it is there.
+"""An agent's power switch, the password that may guard it, and the heartbeat that reports its presence.
 
-The column holds a plain PHC string (`$argon2id$v=19$m=19456,t=2,p=1$…`), as the programs that share the schema
-write it, with their parameters.
+The column holds a plain PHC string (`$argon2id$v=19$m=19456,t=2,p=1$…`), as the programs that share the schema write
+it, with their parameters.
 """
 
 from __future__ import annotations

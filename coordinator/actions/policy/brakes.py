@@ -1,4 +1,4 @@
-"""Putting a brake on and releasing it. Only people do; what runs already is stopped where it can be."""
+"""Setting and release of brakes. Only people do either; running work is stopped where it can be."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def lift_brake(brake_id: int, *, actor: Actor, now: datetime) -> None:
             raise NotFound("No such brake.")
         released = Brake.objects.filter(pk=brake_id, released_at__isnull=True)
         if not released.update(released_at=now, released_by=str(actor)):
-            brake.refresh_from_db()  # whoever was faster may have been so since it was read
+            brake.refresh_from_db()  # another process may have released it since it was read
             raise Conflict(f"{brake.released_by} has already released it.")
         record_brake_event("BRAKE_RELEASED", brake, actor, now)
 

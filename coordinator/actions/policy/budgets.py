@@ -1,4 +1,4 @@
-"""Setting budgets, allowing more for a day, and noting when one is nearly or wholly used. Only people set them."""
+"""Budgets, raises of them for a day, and records of levels that they reach. Only people set them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_NAME = 255
 MOST_BUDGETS = 100  # in force at a time
-MOST_SESSIONS = 200  # of one budget that are told of in one go
+MOST_SESSIONS = 200  # of one budget that are reported at a time
 LARGEST = 1e15
 KEPT_DAYS = 400
 BY = system_actor("budgets")
@@ -67,7 +67,7 @@ def update_budget(budget_id: int, *, amount: float, at_limit: str, actor: Actor,
             amount=amount, at_limit=at_limit, changed_at=now, changed_by=str(actor)
         )
         if amount != before.amount:
-            BudgetMark.objects.filter(budget_id=budget_id).delete()  # the new amount is told of anew
+            BudgetMark.objects.filter(budget_id=budget_id).delete()  # the new amount is reported again
         record_budget_event(
             "BUDGET_CHANGED",
             budget_id,
@@ -138,7 +138,7 @@ def load_current_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetS
 
 
 def record_reached_budget_level(state: BudgetState, level: int, now: datetime, *, tell: bool) -> None:
-    """Note that a level is reached, once; `tell` messages people: of two levels at once, of the higher alone."""
+    """Record that a level is reached, once; with `tell`, notify people: of two levels at once, only of the higher."""
     about = state.session_id or budgets.budget_period_name(state.budget, now)
     with transaction.atomic():
         mark, is_new = BudgetMark.objects.get_or_create(

@@ -1,5 +1,7 @@
-"""Calls that were not simply allowed, in the audit log: the first of a kind at once, the rest as a count, so that a
-loop cannot fill it."""
+"""Audit entries of calls that were not simply allowed: the first of a kind at once, the rest as a count.
+
+So a loop cannot fill the log.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def record_access_denials(denials: Sequence[AccessDenial], *, omitted_count: int
 
 
 def should_skip_denial_over_quota(event: str, actor: Actor, now: datetime) -> bool:
-    """Say whether a denial need not be written: of a key that has reached its quota, one a minute is.
+    """Return whether a denial need not be written: of a key that has reached its quota, one a minute is.
 
     Nothing has run. What was allowed is always written: then it is all that is left of it.
     """

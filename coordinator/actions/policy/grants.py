@@ -1,10 +1,11 @@
-"""Grants: given, changed, ended. A change set is one transaction, each row of it one audit entry.
+"""Creation, change and end of grants. A change set is one transaction, each row of it one audit entry.
 
 A slot is what one agent has on one server or on one of its tools. Its grants lie on top of each other: one that has an
 end, or ends with an approval, leaves those that last longer in place, and they decide again once it is over
 (policy.edits.rows_beneath); one without an end replaces all. Nothing is overwritten: a grant that is replaced or
-revoked ends now and stays, with its old end in its metadata, so that the past can be told. An editor names the version
-of each slot it has seen, and a save on a stale one is refused with both versions. Capability rows are left alone.
+revoked ends now and stays, with its old end in its metadata, so that the past can be reconstructed. An editor names the
+version of each slot it has seen, and a save on a stale one is refused with both versions. Capability rows are left
+alone.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ COLUMNS = ("permission", "granted_by", "granted_at", "expires_at", "justificatio
 
 @dataclass(frozen=True, slots=True)
 class AppliedEdit:
-    """What became of an edit: the rows that ended, the one that is in force since, and those beneath it."""
+    """The result of an edit: the rows that ended, the one that is in force since, and those beneath it."""
 
     edit: GrantEdit
     before: list[dict[str, Any]]
@@ -72,7 +73,7 @@ class StaleGrantEdit(Conflict):
 
 
 def serialize_grant(row: Grant) -> dict[str, Any]:
-    """Return a grant as audit rows and conflicts tell it."""
+    """Return a grant in the form of audit rows and conflicts."""
     return {
         "grant_id": row.pk,
         "entry_type": row.entry_type,
@@ -218,7 +219,7 @@ def apply_grant_edit(edit: GrantEdit, rows: list[Grant], actor: Actor, now: date
 
 
 def is_grant_current(row: Grant, now: datetime) -> bool:
-    """Whether a row is still in the way: in force, or odd and so neither over nor in force."""
+    """Return whether a row is still in the way: in force, or odd and so neither over nor in force."""
     return row.expires_at is None or not isinstance(row.expires_at, datetime) or row.expires_at > now
 
 
@@ -329,9 +330,9 @@ def prolong_grant(
 ) -> list[AppliedEdit]:
     """Replace one grant by the same with another end (None: no end). An expired one is renewed.
 
-    `seen` is the version of the slot. Raises NotFound, UnprocessableRequest, StaleGrantEdit, Forbidden, and
-    Conflict where another grant of the slot decides now, or denies or asks beside it: that one must not end,
-    or be covered, by the way.
+    `seen` is the version of the slot. Raises NotFound, UnprocessableRequest, StaleGrantEdit, Forbidden, and Conflict
+    where another grant of the slot decides now, or also denies or asks: that one must not be ended or covered as a side
+    effect.
     """
     with transaction.atomic():
         row = lock_grant(grant_id, seen_version)

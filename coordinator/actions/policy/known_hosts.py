@@ -1,4 +1,4 @@
-"""Writes which hosts calls of a project may reach without being new: those of the calls that people approved."""
+"""Known hosts of a project: those of the calls that people approved, which no longer count as new."""
 
 from __future__ import annotations
 

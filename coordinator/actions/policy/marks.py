@@ -1,4 +1,4 @@
-"""Writing the marks of danger. Only admins do, in Django's admin."""
+"""Writing of danger marks, by admins only, in Django's admin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Switching ready-made rules on and off: one edit of the list of rules, and what the audit log says of it."""
+"""Switching of ready-made rules: one edit of the list of rules, and its audit entry."""
 
 from __future__ import annotations
 

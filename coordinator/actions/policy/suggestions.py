@@ -1,4 +1,4 @@
-"""Taking over suggested rules and grants, and dismissing suggestions for good."""
+"""Acceptance of suggested rules and grants, and permanent dismissal of suggestions."""
 
 from __future__ import annotations
 

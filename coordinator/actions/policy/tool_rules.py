@@ -1,4 +1,4 @@
-"""Writing the rules: the whole list at once, so that their order is what its editor saw."""
+"""Saving of the rules: the whole list at once, in the order that its editor saw."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def deny_tool_to_all_agents(tool: str, reason: str, *, actor: Actor, now: dateti
 
 def build_tool_rule(rule: DecisionRule, actor: Actor, now: datetime) -> ToolRule:
     lets_go_on = rule.verdict in {rules.ALLOW, rules.OBSERVE}
-    # A server of an earlier version beside this one knows no terms, and nothing of repetitions.
+    # A server of an earlier version that runs in parallel knows no terms, and nothing of repetitions.
     is_by_terms_alone = not rule.pattern and (bool(rule.repeats) or (rule.has_terms and lets_go_on))
     pattern = f"{rules.TERMS_ALONE}{rule.pattern}" if rule.is_off and lets_go_on else rule.pattern
     return ToolRule(

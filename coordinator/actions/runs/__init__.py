@@ -1,4 +1,4 @@
-"""Runs: ordered, claimed, reported on, stopped, recovered. The state machine itself is in `machine`."""
+"""Ordering, claiming, stopping and recovery of runs. The state machine is in `run_state_machine`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claiming a run for a runner, and giving a claim back."""
+"""Claims of runs for a runner, and their release."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def claim_next_run(runner: Runner, now: datetime) -> Run | None:
 
 
 def can_runner_take_run(runner: Runner, offered: Any, run: PendingRun) -> bool:
-    """Say whether the runner meets the run's demands, and with its offers (None: it has none) can serve it."""
+    """Return whether the runner meets the run's demands, and with its offers (None: it has none) can serve it."""
     if not (
         demands.runner_meets_demands(runner, run.demands) and can_runner_run_agent(runner, run.agent_name)
     ):
@@ -135,7 +135,7 @@ def claim_run(run_id: str, runner: Runner, now: datetime) -> Run | None:
 
 
 def can_run_begin_on_runner(run: Run, runner: Runner, now: datetime) -> bool:
-    """Say whether a pending run may begin on a runner.
+    """Return whether a pending run may begin on a runner.
 
     Nobody holds it, no brake is on, no budget that holds runs is used up, and no other runner has its process.
     """
@@ -149,7 +149,7 @@ def can_run_begin_on_runner(run: Run, runner: Runner, now: datetime) -> bool:
 
 
 def is_run_blocked(run: Run, runner: Runner, now: datetime) -> bool:
-    """Say whether a brake or a used-up budget holds the run. Which agents it means is looked up only where one may."""
+    """Return whether a brake or a used-up budget blocks the run. Its agents are looked up only if one may."""
     on = brakes.load_active_brakes()
     if not on and not budgets.has_run_blocking_budget(now):
         return False

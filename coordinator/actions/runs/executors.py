@@ -1,8 +1,8 @@
-"""Executors that outlive their runs: whose process waits in a session, and what becomes of both.
+"""Executors that outlive their runs: processes that wait in a session, and how they end.
 
-The newest runners keep a session's process between its runs (`executor.lifecycle` is `persistent`). They say so when a
-run completes with the session `idle`, and say again when the process has ended. Until then only they can resume the
-session, a stop is an order to them, and the session is not deleted under its process.
+The newest runners keep a session's process between its runs (`executor.lifecycle` is `persistent`). They report it when
+a run completes with the session `idle`, and report again when the process has ended. Until then only they can resume
+the session, a stop is an order to them, and the session is not deleted under its process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from coordinator.actions.runs.run_state_machine import find_active_run, lock_ses
 from coordinator.errors import Forbidden
 from coordinator.models import LivingExecutor, Run, Runner, Session, StopCommand
 
-# How a session stands when its process has ended as its runner says.
+# The session's status after its process has ended, by the outcome that its runner reports.
 ENDS: dict[str, str] = {
     "finished": Session.Status.FINISHED,
     "stopped": Session.Status.STOPPED,
@@ -25,18 +25,18 @@ ENDS: dict[str, str] = {
 
 
 def record_living_executor(run: Run, runner_id: str, now: datetime) -> None:
-    """The run has completed and its process waits for the next one. The session's lock is held."""
+    """Record that the completed run's process waits for the next run. The session's lock is held."""
     values = {"runner_id": runner_id, "run_id": run.run_id, "since": now}
     LivingExecutor.objects.update_or_create(session_id=run.session_id, defaults=values)
 
 
 def delete_living_executor(session_id: str) -> None:
-    """The session's process is no more, if it had one. The session's lock is held."""
+    """Delete the row of the session's process, if any. The session's lock is held."""
     LivingExecutor.objects.filter(pk=session_id).delete()
 
 
 def end_idle_executor(session_id: str, runner: Runner, status: str, now: datetime) -> None:  # noqa: ARG001 - as other reports
-    """The runner says that an idle session's process has ended: the session is `status`, one of ENDS.
+    """Record the runner's report that an idle session's process has ended: the session is `status`, one of ENDS.
 
     Said of a session whose process it does not keep (it ended before, or never lived on) it changes nothing. Raises
     NotFound, and Forbidden where another runner keeps the process.
@@ -52,14 +52,14 @@ def end_idle_executor(session_id: str, runner: Runner, status: str, now: datetim
 
 
 def end_executors_of_lost_runner(runner_id: str) -> None:
-    """The runner is gone, and its processes with it: idle sessions are finished, those being stopped are stopped."""
+    """End the processes of a runner that is gone: idle sessions are finished, those being stopped are stopped."""
     living_executors = LivingExecutor.objects.filter(runner_id=runner_id)
     for session_id in list(living_executors.values_list("pk", flat=True)):
         end_unconfirmed_executor(session_id, runner_id)
 
 
 def end_unconfirmed_executor(session_id: str, runner_id: str) -> bool:
-    """Take a session's process for ended, of which its runner has not said so; say whether there was one."""
+    """End a session's process whose end its runner has not reported; return whether there was one."""
     with transaction.atomic():
         session = lock_session(session_id)
         living = LivingExecutor.objects.filter(pk=session_id, runner_id=runner_id).first()
@@ -73,7 +73,7 @@ def end_unconfirmed_executor(session_id: str, runner_id: str) -> bool:
 
 
 def delete_executor_and_update_session(session: Session, living: LivingExecutor, status: str) -> None:
-    """Forget the process. Where a run is at work or waits, that says where the session stands."""
+    """Delete the process's row and update the session's status, unless a run is active."""
     living.delete()
     session_keys.end_session_key(session.session_id, "Its agent's process has ended.")
     StopCommand.objects.filter(runner_id=living.runner_id, run_id=living.run_id).delete()

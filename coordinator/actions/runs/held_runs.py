@@ -1,4 +1,4 @@
-"""Runs that wait for a person's word: what another program had queued is not begun here by itself."""
+"""Runs on hold: runs that another program had queued are not begun here until a person releases them."""
 
 from __future__ import annotations
 

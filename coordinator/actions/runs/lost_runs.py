@@ -41,7 +41,7 @@ def complete_unreported_run(run_id: str, now: datetime) -> bool:
 
 
 def end_run_after_unconfirmed_stop(run_id: str, now: datetime) -> bool:
-    """End a run whose runner was told to stop it long ago and never answered."""
+    """End a run whose stop command was sent long ago and never answered."""
     with transaction.atomic():
         run, session = lock_run(run_id)
         if run.status != Run.Status.STOPPING:

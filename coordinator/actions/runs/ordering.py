@@ -1,4 +1,4 @@
-"""Ordering a run."""
+"""Creation of runs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def queue_ordered_run(
 
 @dataclass(frozen=True, slots=True)
 class OrderRequirements:
-    """What an order's agent demands of a runner, and the parameters to be kept beside the prompt."""
+    """The agent's demands on a runner, and the parameters to be stored with the prompt."""
 
     demands: dict[str, Any] | None
     parameters: dict[str, Any] | None
@@ -179,7 +179,7 @@ def find_session_agent_name(session_id: str) -> str | None:
 
 
 def is_procedural_session(session_id: str) -> bool:
-    """Say whether the session's runs ran a script, whose runner may be gone."""
+    """Return whether the session's runs ran a script, whose runner may be gone."""
     requested_agent = (
         Run.objects.filter(session_id=session_id).order_by("-created_at").values_list("demands", flat=True)
     )

@@ -1,4 +1,4 @@
-"""What runners report of the runs that they hold."""
+"""Runners' reports on the runs that they hold."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from coordinator.runs.statuses import OPEN, RESUME, START_EVENTS
 
 
 def record_run_started(run_id: str, runner: Runner, now: datetime) -> None:
-    """The runner has started the run's process.
+    """Record that the runner has started the run's process.
 
-    Too late (the run was stopped or has failed meanwhile): the run stays as it is and the runner is told to
-    stop the process. A run that fell back to pending because this report took long is taken up again. One that
-    has completed was faster than this report: nothing is left to start, and its process may serve the next.
-    Raises Forbidden for a run that another runner holds.
+    Too late (the run was stopped or has failed meanwhile): the run stays as it is and the runner is ordered to stop the
+    process. A run that fell back to pending because this report took long is taken up again. One that has completed was
+    faster than this report: nothing is left to start, and its process may serve the next. Raises Forbidden for a run
+    that another runner holds.
     """
     with transaction.atomic():
         run, session = lock_run(run_id)
@@ -47,7 +47,7 @@ def record_run_started(run_id: str, runner: Runner, now: datetime) -> None:
 
 
 def has_run_ended_before_start_report(run: Run, runner: Runner) -> bool:
-    """Say whether the newest runners' report of a quick turn's end came first: the process is not to be ended."""
+    """Return whether the newest runners' report of a quick turn's end came first: the process is not to be ended."""
     return run.status == Run.Status.COMPLETED and runner.executor_lifecycle is not None
 
 
@@ -77,7 +77,7 @@ def start_claimed_run(run: Run, session: Session, runner: Runner, now: datetime)
 def record_run_completed(
     run_id: str, runner: Runner, now: datetime, *, session_status: str | None = None
 ) -> None:
-    """The run is done. The end event is added if its executor sent none.
+    """Record that the run is done. The end event is added if its executor sent none.
 
     The session is finished; with `session_status` idle its process lives on and waits for the next run, unless it
     was being stopped, which it then is. A report that overtakes the one of the start says both.
@@ -103,7 +103,7 @@ def record_run_completed(
 
 
 def record_run_failed(run_id: str, runner: Runner, error: str, now: datetime) -> None:
-    """The run's process could not start or ended badly. One that was to be stopped anyway counts as stopped."""
+    """Record that the run's process failed to start or ended badly. One that was being stopped counts as stopped."""
     with transaction.atomic():
         run, session = lock_run(run_id)
         require_runner_holds_run(run, runner)
@@ -113,7 +113,7 @@ def record_run_failed(run_id: str, runner: Runner, error: str, now: datetime) ->
 
 
 def record_run_stopped(run_id: str, runner: Runner, now: datetime) -> None:
-    """The runner has ended the run's process."""
+    """Record that the runner has ended the run's process."""
     with transaction.atomic():
         run, session = lock_run(run_id)
         require_runner_holds_run(run, runner)
@@ -122,12 +122,12 @@ def record_run_stopped(run_id: str, runner: Runner, now: datetime) -> None:
 
 
 def should_keep_process_after_stop(run: Run) -> bool:
-    """Say whether the turn alone was to be stopped."""
+    """Return whether the turn alone was to be stopped."""
     return StopCommand.objects.filter(run_id=run.run_id, keeps_process=True).exists()
 
 
 def delete_process_of_open_run(run: Run) -> None:
-    """The process of an open run has ended with it; late words of a run that has ended say nothing of the next."""
+    """Delete the process of an open run; late reports of an ended run do not affect the next."""
     if run.status in OPEN:
         executors.delete_living_executor(run.session_id)
 

@@ -1,14 +1,14 @@
-"""The state machine of runs, and what it makes of their sessions. The only place that moves either on.
+"""The state machine of runs and its effects on their sessions. The only module that changes either's status.
 
-    pending → claimed → running → completed | failed | stopping → stopped
+pending → claimed → running → completed | failed | stopping → stopped
 
-and besides: pending → stopped (cancelled) | failed (nobody took it); claimed → pending (its runner never
+In addition: pending → stopped (cancelled) | failed (nobody took it); claimed → pending (its runner never
 started it); claimed and stopping may also end as running does, because a runner's report says what happened.
 An end is final: later reports are answered and change nothing.
 
-Every move happens under the lock of the run's session, in one transaction with what follows from it (the
-session's status, its events, the parent's callback), and is an UPDATE that names the status it starts from.
-Locks are taken from child to parent, never the other way. A session runs one run at a time; others wait.
+Every move happens under the lock of the run's session, in one transaction with its effects (the session's
+status, its events, the parent's callback), and is an UPDATE that names the status it starts from. Locks are
+taken from child to parent, never the other way. A session runs one run at a time; others wait.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ SOURCES: dict[str, tuple[str, ...]] = {
     Run.Status.FAILED: (Run.Status.PENDING, *ACTIVE),
     Run.Status.STOPPED: (Run.Status.PENDING, *ACTIVE),
 }
-# What a driven agent's open question is told when a run has ended so.
+# The answer to a driven agent's open question, by how the run ended.
 ENDED: dict[str, str] = {
     Run.Status.COMPLETED: "The turn has ended.",
     Run.Status.FAILED: "The run has failed, and its agent is gone.",
     Run.Status.STOPPED: "The turn was stopped.",
 }
-# How a session stands when a run of it has ended so.
+# The session's status, by how its run ended.
 AFTERWARDS: dict[str, str] = {
     Run.Status.COMPLETED: Session.Status.FINISHED,
     Run.Status.FAILED: Session.Status.ERROR,
@@ -79,7 +79,7 @@ def lock_session(session_id: str) -> Session:
 
 
 def lock_run(run_id: str) -> tuple[Run, Session]:
-    """Lock a run's session and return both as they stand then; raise NotFound."""
+    """Lock a run's session and return the current rows of both; raise NotFound."""
     session_id = Run.objects.filter(pk=run_id).values_list("session_id", flat=True).first()
     session = session_id and Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
     run = Run.objects.select_related("ordered_with").filter(pk=run_id).first()
@@ -94,14 +94,14 @@ def find_active_run(session_id: str) -> QuerySet[Run]:
 
 
 def is_session_busy(session: Session) -> bool:
-    """Say whether a session has work before it, or an executor at work without a run."""
+    """Return whether a session has work before it, or an executor at work without a run."""
     if Run.objects.filter(session_id=session.session_id, status__in=OPEN).exists():
         return True
     return session.status in {Session.Status.RUNNING, Session.Status.STOPPING}
 
 
 def transition_run(run: Run, to: str, **fields: Any) -> bool:
-    """Compare and swap: move the run on if it still stands where `to` may be reached from."""
+    """Compare and swap: change the run's status if `to` can be reached from its current one."""
     changed = {"status": str(to), **fields}
     if not Run.objects.filter(pk=run.pk, status__in=SOURCES[to]).update(**changed):
         return False
@@ -137,7 +137,7 @@ def end_run(run: Run, session: Session, status: str, now: datetime, *, error: st
     renew_run_timeouts(session.session_id, now)
     if callbacks.is_callback_wanted(run):
         notify_parent_session(run, now)
-    # Who stops a session does not want it to go on at once; what waits is told with the next thing that ends.
+    # After a stop the session must not go on at once; waiting callbacks are sent with the next run that ends.
     if status != Run.Status.STOPPED:
         resume_parent_with_callbacks(session, now)
     return True
@@ -174,7 +174,7 @@ def renew_run_timeouts(session_id: str, now: datetime) -> None:
 
 
 def notify_parent_session(run: Run, now: datetime) -> None:
-    """Tell the run's parent how it ended: now if the parent is free, else when it is."""
+    """Report to the run's parent how it ended: now if the parent is free, else when it is."""
     succeeded = run.status == Run.Status.COMPLETED
     if succeeded:
         result = load_session_result(run.session_id)
@@ -263,7 +263,7 @@ def runner_match_timeout() -> timedelta:
 def command_runner_to_stop_run(
     run: Run, runner_id: str, now: datetime, *, keeps_process: bool = False
 ) -> None:
-    """Have the runner told to end the run's process, again if it was told before it had one.
+    """Queue a command for the runner to end the run's process, again if one was sent before it had a process.
 
     Where it `keeps_process`, the turn alone ends, and the agent waits for the next prompt.
     """
@@ -273,7 +273,7 @@ def command_runner_to_stop_run(
 def command_runner_to_stop_process(
     run_id: str, session_id: str, runner_id: str, now: datetime, *, keeps_process: bool = False
 ) -> None:
-    """Have the runner told to end a session's process, which runs this run or ran it last."""
+    """Queue a command for the runner to end a session's process, which runs this run or ran it last."""
     StopCommand.objects.update_or_create(
         runner_id=runner_id,
         run_id=run_id,
@@ -288,7 +288,7 @@ def command_runner_to_stop_process(
 
 @dataclass(frozen=True, slots=True)
 class RunEventNames:
-    """What the start and the end of a run are called in its session's events."""
+    """The names of a run's start and end in its session's events."""
 
     start: str
     stop: str
@@ -305,7 +305,7 @@ def find_run_event_names(run: Run) -> RunEventNames:
 
 
 def has_session_event_since(session_id: str, event_types: tuple[str, ...], *, since: datetime) -> bool:
-    """Say whether such an event of the session was received at `since` or later (receipt is kept in ms)."""
+    """Return whether the session received such an event at `since` or later (receipt is kept in ms)."""
     since = since.replace(microsecond=since.microsecond // 1000 * 1000)
     return Event.objects.filter(
         session_id=session_id, event_type__in=event_types, context__received_at__gte=since

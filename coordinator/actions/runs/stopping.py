@@ -1,4 +1,4 @@
-"""Stopping a run, or a session with all that it has before it."""
+"""Stopping of a run, or of a session with all its pending runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from coordinator.runs.stops import STOPPABLE
 
 @dataclass(frozen=True, slots=True)
 class StopResult:
-    """What came of the wish to stop a run: `status` is the run's, `message` is set where it has ended."""
+    """The result of a request to stop a run: `status` is the run's, `message` is set where it has ended."""
 
     run_id: str
     session_id: str
@@ -38,10 +38,10 @@ class StopResult:
 
 
 def request_run_stop(run_id: str, *, actor: Actor, now: datetime) -> StopResult:
-    """Stop a run: a pending one at once, any other through its runner, which is told on its poll.
+    """Stop a run: a pending one at once, any other through its runner's next poll.
 
-    A runner that drives agents ends the turn alone: the session's agent waits for the next prompt.
-    Raises NotFound, or BadRequest for a run that is being stopped or has ended.
+    A runner that drives agents ends the turn alone: the session's agent waits for the next prompt. Raises NotFound, or
+    BadRequest for a run that is being stopped or has ended.
     """
     with transaction.atomic():
         run, session = lock_run(run_id)
@@ -111,7 +111,7 @@ def request_session_stop(session_id: str, *, actor: Actor, now: datetime) -> Sto
 
 
 def stop_idle_session_process(session: Session, living: LivingExecutor, now: datetime) -> StopResult:
-    """Have an idle session's process ended by its runner, which is told on its poll; its word ends the session."""
+    """Order the runner to end an idle session's process on its next poll; its report ends the session."""
     if not Runner.objects.filter(pk=living.runner_id).exists():
         executors.end_unconfirmed_executor(session.session_id, living.runner_id)
         set_session_status(session, Session.Status.STOPPED)

@@ -1,4 +1,4 @@
-"""What a driven agent leaves open when its run ends without its saying so: half a message, calls, questions."""
+"""Cleanup of what a driven agent leaves open when its run ends: partial messages, calls, questions."""
 
 from __future__ import annotations
 

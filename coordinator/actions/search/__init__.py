@@ -1,4 +1,4 @@
-"""Keeps the search index up with the events: adds new ones, forgets deleted and changed ones, builds it afresh."""
+"""Upkeep of the search index: new events are added, deleted and changed ones removed, and it can be rebuilt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes which files a call touched, and which tools a session called."""
+"""Records of the files that calls touched, and of the tools that sessions called."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def find_call_starts_near_ends(calls: Sequence[FileTouchingCall]) -> set[tuple[s
 
 
 def is_call_start_already_recorded(call: FileTouchingCall, begun: set[tuple[str, str, int]]) -> bool:
-    """Say whether an end without an id has its beginning among the events before it."""
+    """Return whether an end without an id has its beginning among the events before it."""
     before = range(call.event_id - 1, call.event_id - REACH - 1, -1)
     return call.is_call_end_without_id and any((call.session_id, call.tool, pk) in begun for pk in before)
 

@@ -1,9 +1,9 @@
-"""Indexes events. The index follows the feed, and sweeps through all events where the feed is not enough.
+"""Indexing of events. The index follows the feed, and sweeps through all events where the feed is not enough.
 
-The feed's ids follow the order of commits, on both engines: "everything after N" skips nothing, not even an event
-whose transaction began early and committed late, with an id below those that are indexed already. A sweep goes
-through all events by their ids. It comes first after a migration, in a rebuild, and after a pause so long that the
-feed has forgotten what happened meanwhile. Last come the words that an older version kept without their pieces.
+The feed's ids follow the order of commits, on both engines: "everything after N" skips nothing, not even an event whose
+transaction began early and committed late, with an id below those that are indexed already. A sweep goes through all
+events by their ids. It comes first after a migration, in a rebuild, and after a pause so long that the feed no longer
+has the changes since. Words that an older version stored without their pieces come last.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ REST_PER_BULK_WORK = 0.1
 
 
 def index_new_events(
-    now: datetime | None = None,  # noqa: ARG001 - a job is told the time
+    now: datetime | None = None,  # noqa: ARG001 - jobs get the time
     *,
     most: int = MOST_AT_ONCE,
 ) -> int:
@@ -91,7 +91,7 @@ def count_unindexed_events() -> int:
 
 
 def rebuild_search_index(report: Callable[[int], object] = lambda _done: None) -> int:
-    """Empty the index and build it from all events; `report` is told how many are done. Returns how many.
+    """Empty the index and build it from all events; `report` receives how many are done. Returns how many.
 
     Interrupted, it is finished by housekeeping.
     """
@@ -158,7 +158,7 @@ def index_unindexed_events(after: int) -> Iterator[int]:
 
 
 def split_stored_index_terms(progress: IndexProgress) -> Iterator[int]:
-    """Cut the kept words into pieces, from where that stands, in the order of the words."""
+    """Split the stored words into pieces, in the order of the words, from where it stopped last."""
     after, done = progress.cut_upto or "", progress.words_cut
     if not after:
         save_index_progress(words_to_cut=fetch_query_ids("SELECT count(*) FROM sbx_search_terms")[0])

@@ -1,4 +1,4 @@
-"""How far the index has come: the one row of `sbx_search_progress`, and the events in `sbx_search_stale`."""
+"""The index's progress: the one row of `sbx_search_progress`, and the events in `sbx_search_stale`."""
 
 from __future__ import annotations
 

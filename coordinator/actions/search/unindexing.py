@@ -1,4 +1,4 @@
-"""Takes the words of events that are gone, or were changed, out of the index, a little at a time."""
+"""Removal of the words of deleted or changed events from the index, a little at a time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 _LAST = "\U0010ffff"  # comes after every word
 
 
-def unindex_deleted_events(now: datetime | None = None) -> int:  # a job is told the time  # noqa: ARG001
+def unindex_deleted_events(now: datetime | None = None) -> int:  # jobs get the time  # noqa: ARG001
     """Take the words of deleted and changed events out of the index, resting longer than it works.
 
     Takes minutes for an index of millions of events. Returns of how many events.

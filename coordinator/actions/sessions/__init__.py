@@ -1,1 +1,1 @@
-"""Writing sessions, their events and notes."""
+"""Actions that write sessions, their events and notes."""

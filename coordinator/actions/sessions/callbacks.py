@@ -1,7 +1,7 @@
-"""Callbacks: what an ended child says to its parent, kept until the parent is free, told once.
+"""Callbacks: reports of ended child sessions to their parent, kept until the parent is free, sent once.
 
-Rows, so that neither a restart nor a busy, stopped or failed parent loses one. `actions.runs` decides when a
-child has ended and when a parent is free; here they are written down and put into words.
+Rows, so that neither a restart nor a busy, stopped or failed parent loses one. `actions.runs` decides when a child has
+ended and when a parent is free; here they are stored and formatted.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ NO_RESULT = "(no result)"
 
 
 def is_callback_wanted(run: Run) -> bool:
-    """Say whether the run's end is to be told to a parent."""
+    """Return whether the run's end is to be reported to a parent."""
     return run.execution_mode == "async_callback" and bool(run.parent_session_id)
 
 
 def save_child_callback(run: Run, *, succeeded: bool, text: str, now: datetime) -> None:
-    """Keep what the run's parent is to be told; a second report of the same run changes nothing."""
+    """Save the report for the run's parent; a second report of the same run changes nothing."""
     Callback.objects.get_or_create(
         child_run_id=run.run_id,
         defaults={
@@ -35,7 +35,7 @@ def save_child_callback(run: Run, *, succeeded: bool, text: str, now: datetime) 
 
 
 def consume_callbacks(parent_session_id: str, run_id: str) -> str | None:
-    """Mark everything that waits for the parent as told by run `run_id`; return that run's prompt, or None.
+    """Mark all waiting callbacks as sent with run `run_id`; return that run's prompt, or None.
 
     Call it under the parent session's lock.
     """

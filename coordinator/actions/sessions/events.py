@@ -1,7 +1,7 @@
-"""Events taken in: one transaction for many, each with its context, lifecycle events with what follows from them.
+"""Ingest of events: one transaction for many, each with its context, lifecycle events with their effects.
 
-Speed is the point here (thousands a second), so rows go in by one statement a table, not through the ORM
-(engine.bulk). tests/events compares the bytes with the ORM's.
+Speed is the point here (thousands a second), so rows go in by one statement a table, not through the ORM (engine.bulk).
+tests/events compares the bytes with the ORM's.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from coordinator.sessions.events import (
 log = logging.getLogger(__name__)
 
 
-# Events that say where a session or run stands; the session's status follows them in the same transaction.
+# Events that report a session's or run's status; the session's status follows them in the same transaction.
 LIFECYCLE = frozenset((*START_EVENTS, *STOP_EVENTS))
 
 
@@ -125,7 +125,7 @@ def write_prepared_events(prepared: Sequence[PreparedEvent], now: datetime) -> l
                 continue
         waiting.append((position, prepared_event.item, prepared_event.rows))
     insert_event_rows(waiting, outcomes)
-    if repeated:  # after the first report, which may stand in the same batch
+    if repeated:  # after the first report, which may be in the same batch
         recording.update_recorded_usage([recording.build_usage_report_of_event(item) for item in repeated])
     return [outcome for outcome in outcomes if outcome is not None]
 
@@ -205,7 +205,7 @@ def build_context_row(item: NewEvent, now: datetime, extra: str | None, masked: 
         received = min(received, happened)
     fields = list(_context_fields(item))
     if fields[_OUTPUT_TOKENS] is None and any(fields[place] is not None for place in _OTHER_TOKENS):
-        fields[_OUTPUT_TOKENS] = 0  # what tells tokens is found by its output tokens
+        fields[_OUTPUT_TOKENS] = 0  # token reports are found by their output tokens
     return [item.session_id, happened, received // 1000, *fields, extra, masked]
 
 
@@ -234,7 +234,7 @@ def insert_event_rows(waiting: Sequence[tuple[int, NewEvent, Row]], outcomes: li
 def add_missing_event_contexts(first: int, last: int, now: datetime) -> int:
     """Give a context to the events `first` to `last` that other programs wrote without one; return how many.
 
-    Safe to run anywhere, any time, twice at once. Without a context an event stands in no timeline.
+    Safe to run anywhere, any time, twice at once. Without a context an event is in no timeline.
     """
     orphans = (
         "FROM events e WHERE e.id BETWEEN %s AND %s"
@@ -277,10 +277,10 @@ class AdoptionProgress:
 
 
 def add_new_missing_event_contexts(now: datetime, *, step: int = ADOPTING_STEP) -> int:
-    """Adopt all events at first, later those since the last time; return how many.
+    """Add contexts to all events at first, later to those since the last time; return how many.
 
-    The feed tells of events at once. This is for those that were written while nobody listened, which is over once
-    this process has looked: twenty million looked at each hour cost a minute of the processor's.
+    The feed reports events at once. This is for events that were written while no process listened, which needs one
+    pass of this process only: checking twenty million events each hour cost a minute of processor time.
     """
     adopted, after = 0, None if AdoptionProgress.upto is None else AdoptionProgress.upto - LATE
     for first, last in bulk.iterate_id_ranges("events", "id", step, after):

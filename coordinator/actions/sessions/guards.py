@@ -1,4 +1,4 @@
-"""Counts the calls of sessions that ran without a guard, and has people notified once a session."""
+"""Counts of sessions' calls without a guard, and their notifications, once a session."""
 
 from __future__ import annotations
 

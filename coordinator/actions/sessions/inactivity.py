@@ -1,4 +1,4 @@
-"""Ends silent sessions that no runner drives, and reopens them at their next event (sessions/inactivity.py)."""
+"""The end of silent sessions that no runner drives, and their reopening at the next event (sessions/inactivity.py)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCE = "signalbox"
 
 
 def end_silent_session(session_id: str, now: datetime) -> bool:
-    """Finish a session that is silent for too long; false where it was heard again meanwhile. Raises NotFound."""
+    """Finish a session that is silent for too long; false if an event has arrived meanwhile. Raises NotFound."""
     with transaction.atomic():
         runs.lock_session(session_id)
         if session_id not in inactivity.find_silent_session_ids(now, session_id):

@@ -1,7 +1,7 @@
-"""Writing a note to an agent at work, and handing it over once: with a hook's answer, a tool's result or a prompt.
+"""Notes to a working agent, delivered once: with a hook's answer, a tool's result or a prompt.
 
-Handing over is a compare-and-swap, committed before the words go out. So a note reaches an agent at most once, however
-many workers and ways there are. Only a hook that comes again under its id, because it heard nothing, is told again.
+Delivery is a compare-and-swap, committed before the text is sent. So a note reaches an agent at most once, however many
+workers and ways there are. Only a hook that repeats its id, because it received nothing, is sent the note again.
 """
 
 from __future__ import annotations

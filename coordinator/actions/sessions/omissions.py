@@ -1,4 +1,4 @@
-"""Counting what of telemetry was left out, for whoever has to put it right."""
+"""Counts of omitted telemetry, for the person who has to correct its settings."""
 
 from __future__ import annotations
 

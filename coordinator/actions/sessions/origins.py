@@ -1,6 +1,6 @@
-"""Which events were told before: hooks are posted twice, telemetry is sent again, transcripts are read again.
+"""Claims that detect repeated events: hooks are posted twice, telemetry is resent, transcripts are reread.
 
-Called by actions.events within the transaction that writes the events, so a claim stands exactly if they do.
+Called by actions.events within the transaction that writes the events, so a claim exists exactly if they do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coordinator.sessions.reports import ANYWHERE
 
 
 class HasOrigin(Protocol):
-    """What is needed of an event; actions.events.ToldEvent has it."""
+    """The fields that claims need of an event, such as `DedupedEvent`."""
 
     session_id: str
     origin: str
@@ -33,7 +33,7 @@ def claim_event_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
 
     Their sessions must exist.
 
-    Of two with the same origin the first is new, and an event is left out by what stands before it. On PostgreSQL a
+    Of two with the same origin the first is new, and an event is left out because of those before it. On PostgreSQL a
     twin in another transaction is waited for.
     """
     if not events:
@@ -56,7 +56,7 @@ def claim_event_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
             wanted_origins.setdefault(claimed, [claimed, event.session_id, None])
     won = insert_origin_claims([wanted_origins[key] for key in sorted(wanted_origins)], at)
     new = [event for key, event in firsts.items() if key in won]
-    # Whoever took its claims meanwhile, in another transaction, may leave it out.
+    # Claims that another transaction took meanwhile may exclude the event.
     beaten = [one for one in new if one.unless and not won.issuperset(build_origin_keys(one, one.claims))]
     taken_origins = find_claimed_excluding_origins(beaten, now)
     left_out = {id(event) for event in beaten if is_event_excluded_by_origins(event, taken_origins)}
@@ -104,7 +104,7 @@ def insert_origin_claims(rows: Sequence[Sequence[object]], at: int) -> set[str]:
 
 
 def find_claimed_origins(claims: Collection[tuple[str | None, str]], now: datetime) -> set[str]:
-    """Return those origins that are taken, in the session that stands before each or everywhere. Only reads."""
+    """Return those origins that are taken, in the session that each names or everywhere. Only reads."""
     origin_of = {key: key for _, key in claims} | {scope_origin_key(at, key): key for at, key in claims if at}
     values_sql, parameters = bulk.rows_select_sql([[key] for key in origin_of], "text")
     with connection.cursor() as cursor:

@@ -1,6 +1,4 @@
-"""Sessions that agents report themselves: found or made by the agent's own session id, taken up again, messages put
-together.
-"""
+"""Sessions that agents report themselves: found or created by the agent's session id, reopened, messages assembled."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ from coordinator.sessions.reports import MODEL_REQUEST, MessagePiece, RecordedHo
 # Its session says nothing else for so long: the sender of a message that was not finished is taken for dead.
 UNFINISHED_FOR = timedelta(minutes=15)
 UNFINISHED = "Its end was never reported."
-# So long before it is first heard of may a session have begun; what is dated earlier is odd.
+# How long before its first report a session may have begun; an earlier date is implausible.
 LONGEST_BEFORE = timedelta(days=1)
 
 
@@ -57,7 +55,7 @@ def find_or_create_reported_session(
     )
 
 
-# In plain SQL: many hooks ask it, and making the statement anew takes longer than the database does.
+# In plain SQL: many hooks run it, and building the statement each time takes longer than the database does.
 DRIVEN = (
     "SELECT d.session_id FROM driven_sessions d WHERE (d.agent_session_id = %s AND ("  # noqa: S608 - our statuses
     "EXISTS (SELECT 1 FROM runs r WHERE r.session_id = d.session_id"
@@ -69,10 +67,11 @@ DRIVEN = (
 
 
 def find_driven_session_id(executor_id: str, location: SessionLocation) -> str | None:
-    """Return the session in which a runner drives this very agent now, if its hooks' key may write into it; else None.
+    """Return the session in which a runner drives this agent now, if its hooks' key may write into it; else None.
 
-    The agent's own id says which, or before it is told, what the runner gave its agent to pass on. Once no run of it
-    is at work and no agent waits, somebody else has taken it up, unless the hook says that it is the runner's.
+    The agent's own id identifies it or, before that is reported, the id that the runner gave its agent to pass on. Once
+    no run of it is active and no agent waits, somebody else has taken it up, unless the hook reports that it is the
+    runner's.
     """
     with connection.cursor() as cursor:
         cursor.execute(DRIVEN, [executor_id, location.driven, executor_id])
@@ -100,8 +99,8 @@ def find_or_create_telemetry_session(
 ) -> RecordedHookSession:
     """Find or create the session whose telemetry reports what happened from `first` to `last`.
 
-    One that is made began with the first; one that its telemetry had ended (`session_stop`) runs again where something
-    happened after that. What is told late of the time before does not make it run.
+    A new one began with the first; one that its telemetry had ended (`session_stop`) runs again where something
+    happened after that. Late reports of the time before do not make it run.
     """
     started_at = min(first, now) if first > now - LONGEST_BEFORE else now
     existing_session = find_or_create_reported_session(executor_id, location, started_at)
@@ -121,14 +120,14 @@ def is_session_ended_by_telemetry(session_id: str, *, before: datetime) -> bool:
 
 
 def is_session_over(session_id: str) -> bool:
-    """Say whether the session has ended."""
+    """Return whether the session has ended."""
     return Session.objects.filter(pk=session_id, status=Session.Status.FINISHED).exists()
 
 
 def has_session_activity_after(session_id: str, at_us: int) -> bool:
-    """Say whether a session that ends with its telemetry at `at_us` goes on all the same.
+    """Return whether a session that ends with its telemetry at `at_us` goes on all the same.
 
-    Something happened in it later, or a run of it is at work: then its runner tells of its end.
+    Something happened in it later, or a run of it is active: then its runner reports its end.
     """
     if Run.objects.filter(session=session_id, status__in=ACTIVE).exists():
         return True
@@ -198,7 +197,7 @@ def find_writable_session(executor_id: str, key: KeyIdentity | None = None) -> S
 def derive_session_id_candidates(executor_id: str) -> Iterator[str]:
     """Yield the ids of ours that follow from the agent's, in the order in which they are tried."""
     for attempt in range(10):
-        # Whoever the agent is, in the words of the first: its hooks and its telemetry meet in one session.
+        # The same name for every agent program: an agent's hooks and its telemetry meet in one session.
         name = hashlib.sha256(f"claude-code\n{attempt}\n{executor_id}".encode()).hexdigest()[:12]
         yield f"ses_{name}"
 
@@ -260,7 +259,7 @@ def fill_missing_session_columns(session: Session, location: SessionLocation) ->
 
 
 def find_missing_session_columns(session: Session, location: SessionLocation) -> dict[str, str]:
-    """Return what is told now and was not known yet."""
+    """Return the reported values that the session lacks."""
     reported = {name: getattr(location, name) for name in ("project_dir", "hostname", "agent_name")}
     return {
         name: mask_secrets(value) for name, value in reported.items() if value and not getattr(session, name)
@@ -268,7 +267,7 @@ def find_missing_session_columns(session: Session, location: SessionLocation) ->
 
 
 def has_telemetry_tokens(session_id: str) -> bool:
-    """Say whether telemetry tells what the session's requests to the model took."""
+    """Return whether telemetry reports the tokens of the session's requests to the model."""
     telemetry_contexts = EventContext.objects.filter(session_id=session_id, source="telemetry")
     return telemetry_contexts.filter(event__event_type=MODEL_REQUEST).exists()
 
@@ -326,7 +325,7 @@ def pop_unfinished_messages(session_id: str) -> dict[str, str]:
 
 
 def find_sessions_with_unfinished_messages(now: datetime) -> list[str]:
-    """Return the sessions that hold pieces of a message and of which nothing else was heard for `UNFINISHED_FOR`."""
+    """Return sessions with pieces of a message but no other event for `UNFINISHED_FOR`."""
     cutoff = now - UNFINISHED_FOR
     recent_events = EventContext.objects.filter(session_id=OuterRef("session_id"), received_at__gt=cutoff)
     parts = MessagePart.objects.filter(~Exists(recent_events), session__created_at__lte=cutoff)

@@ -1,7 +1,7 @@
-"""What people do with sessions in lists: tags and archive for everybody; pins, columns, saved views for themselves.
+"""People's changes in lists of sessions: tags and archive for everybody; pins, columns, saved views for themselves.
 
-None of it changes what a session's agent does, and nothing is deleted. Pins, tags and the archive are audited; which
-columns somebody looks at, and under what names they keep filters, is not.
+None of it changes what a session's agent does, and nothing is deleted. Pins, tags and the archive are audited; the
+columns that somebody views, and the names of their saved filters, are not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_SESSIONS = 200  # that are changed with one press; each has its audit row
 MAX_ARCHIVED_CHILDREN = 2_000
 MAX_TAG_LENGTH = 40
 MAX_TAGS = 20  # of one session
-MAX_PINS = 50  # of one person: pinned sessions stand before all others
+MAX_PINS = 50  # of one person: pinned sessions come before all others
 MAX_VIEWS = 50  # of one person
 MAX_VIEW_NAME_LENGTH = 60
 MAX_QUERY_LENGTH = 2_000

@@ -1,8 +1,8 @@
-"""Keeping the sums that lists of sessions sort by.
+"""The sums by which lists of sessions are sorted.
 
-Ingest knows nothing of them. Housekeeping follows the feed, as far as the index of files has followed it, and compares
-the figures of each session in which something happened. Beside that it goes through all sessions in rounds: prices,
-old events that are counted later and deleted events change sums without a change of a session.
+Ingest does not update them. Housekeeping follows the feed, as far as the index of files has followed it, and compares
+the figures of each session in which something happened. In addition it goes through all sessions in rounds: prices, old
+events that are counted later and deleted events change sums without a change of a session.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Sessions: what their executors say of them, and how people end and delete them.
+"""Executors' updates of sessions, and the ending and deletion of sessions by people.
 
-How a session's status follows from its runs is in actions.runs; here is what comes from outside a run.
+How a session's status follows from its runs is in actions.runs; here are the changes from outside a run.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def bind_session_executor(
 
 
 def has_only_ended_runs(session: Session) -> bool:
-    """Say whether the session's runs have all ended: what its processes still send does not make it run again."""
+    """Return whether the session's runs have all ended: what its processes still send does not make it run again."""
     ended = session.status in {*runs.AFTERWARDS.values(), Session.Status.IDLE}
     ran = Run.objects.filter(session=session)
     return ended and ran.exists() and not ran.filter(status__in=OPEN).exists()
@@ -93,7 +93,7 @@ def save_session_metadata(session_id: str, changes: Mapping[str, Any]) -> Sessio
 
 
 def parse_resume_time(text: str) -> datetime | UnreadableText:
-    """Return the instant that an executor's text names, or the text itself to be kept as it stands."""
+    """Return the time that an executor's text gives, or the text itself, to be stored unchanged."""
     return instants.parse_instant(text) or UnreadableText(text)
 
 
@@ -174,7 +174,7 @@ def remove_session(
         if LivingExecutor.objects.filter(pk=session_id).exists():
             raise Conflict("The session's process waits for its next run. Stop session first")
         events = Event.objects.filter(session=session).count()
-        # Before the session, so that whoever follows the feed can count them when the session goes.
+        # Before the session, so that readers of the feed can count them when the session goes.
         deleted_count, _ = Run.objects.filter(session=session).delete()
         Callback.objects.filter(parent_session_id=session_id).delete()
         Session.objects.filter(pk=session_id).delete()

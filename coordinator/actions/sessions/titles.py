@@ -1,7 +1,7 @@
-"""Sessions' titles: a person's words stand for good, the agent's own go before what is made of the first prompt.
+"""Sessions' titles: a person's title is permanent, the agent's own precedes one made of the first prompt.
 
-Ingest knows nothing of titles. Housekeeping follows the feed and gives one to each session in which something was
-said, and goes through all sessions once, so that those that were here before have one too.
+Ingest does not set titles. Housekeeping follows the feed and gives one to each session with a new message, and goes
+through all sessions once, so that older sessions have one too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_TYPED = 200  # characters of a person's title
 GENTLE_FOR = 0.2  # seconds; other work waits for a tick of housekeeping
 WINDOW = 20_000  # changes that are looked through at a time
 STEP = 200  # sessions that are looked at, and written, at a time
-TOLD_IN = "session_title"  # the field of Claude Code's SessionStart in which it tells its own title
+TOLD_IN = "session_title"  # the field of Claude Code's SessionStart that has its own title
 
 
 def save_person_title(session_id: str, typed: str, *, actor: Actor, now: datetime) -> str:
@@ -64,7 +64,7 @@ def save_person_title(session_id: str, typed: str, *, actor: Actor, now: datetim
 
 
 def save_titles_from_agents(by_agents: Mapping[str, str], now: datetime) -> None:
-    """Keep the titles that agents gave their own sessions, by session; a person's own stands before them."""
+    """Save the titles that agents gave their own sessions, by session; a person's own has precedence."""
     with transaction.atomic():
         locked_ids = locks.lock_existing_sessions(sorted(by_agents))
         write_reported_titles(
@@ -99,7 +99,7 @@ def update_session_titles(now: datetime) -> None:
 
 
 def assign_session_titles(session_ids: list[str], now: datetime) -> None:
-    """Give these sessions the titles that their agents told, or that their first words make."""
+    """Give these sessions the titles that their agents reported, or that their first words make."""
     stored_sources = dict(SessionTitle.objects.filter(pk__in=session_ids).values_list("pk", "source"))
     settled = set(SessionTitle.objects.filter(pk__in=session_ids, settled=True).values_list("pk", flat=True))
     agents = find_titles_in_start_events(
@@ -121,7 +121,7 @@ def assign_session_titles(session_ids: list[str], now: datetime) -> None:
 
 
 def find_titles_in_start_events(session_ids: list[str]) -> dict[str, str]:
-    """Return the titles that agents told with their sessions' latest start."""
+    """Return the titles that agents reported with their sessions' latest start."""
     starts = Event.objects.filter(session_id__in=session_ids, event_type="session_start")
     title_events = starts.filter(context__extra__text__contains=f'"{TOLD_IN}"').order_by("id")
     return clean_reported_titles(
@@ -176,7 +176,7 @@ def upsert_session_titles(
     settled: bool,
     by: str | None = None,
 ) -> None:
-    """Write titles where none stands that goes before them; one that stands already is not news."""
+    """Write titles where no title with precedence exists; an existing title is not reported as new."""
     statement = _UPSERT.format(gives_way=_GIVES_WAY[source])
     rows = [
         (session_id, title, source.value, settled, by, instants.format_canonical_instant(now))

@@ -1,7 +1,7 @@
-"""A coding agent's tool calls that policy or a person decides: asked, answered, settled elsewhere.
+"""A coding agent's tool calls that policy or a person decides: requested, answered, settled elsewhere.
 
-An agent may show its own prompt while its hook waits here, and tells nobody when it was answered there. So whoever
-waits looks for the traces of that: the call's result, the end of the turn, what the person typed next.
+An agent may show its own prompt while its hook waits here, and does not report when it was answered there. So the
+waiting hook's worker looks for traces of that: the call's result, the end of the turn, what the person typed next.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def find_call_ids_with_pending_question(call_request: ToolCallRequest) -> set[st
 
 
 def find_index_of_equal_tool_input(inputs: Sequence[Any], call_request: ToolCallRequest) -> int | None:
-    """Return where the call's own input, as it is stored, first stands among stored ones."""
+    """Return the index at which the call's own input first occurs among stored inputs."""
     if not inputs:
         return None
     wanted_bytes = rules.canonical_json_bytes(mask_secrets(call_request.tool_input))
@@ -176,24 +176,24 @@ def consume_earlier_answer_to_call(
 
 
 def is_request_about_call(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
-    """Say whether the row was asked about the call of this id, or answered it when it was made again."""
+    """Return whether the row was asked about the call of this id, or answered it when it was made again."""
     names_call = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == call_request.call_id
     return names_call or row.context.used_by == f"{call_request.session_id} {call_request.call_id}"
 
 
 def is_request_by_same_agent(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
-    """Say whether the row was asked for the call's agent, in its folder."""
+    """Return whether the row was asked for the call's agent, in its folder."""
     context = row.context
     return (context.agent_id, context.folder) == (call_request.agent_id, mask_secrets(call_request.folder))
 
 
 def is_request_on_same_host(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
-    """Say whether the row named the host on which the call would run: it may say who decides."""
+    """Return whether the row named the host on which the call would run: it may say who decides."""
     return call_request.host is None or row.context.host == call_request.host
 
 
 def is_verdict_for_call(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
-    """Say whether the verdict is on this very call: what was asked for or, where a person edited that, what they made.
+    """Return whether the verdict is on this very call: what was asked for or, where edited, the edited input.
 
     Anybody with a key can ask by the hook's names, and so with a call's id above something else.
     """
@@ -231,12 +231,12 @@ def request_tool_approval(
     waited_by: str | None = None,
     now: datetime,
 ) -> PermissionRequest:
-    """Put the call before people and return the request that stands for it, with its context.
+    """Put the call to people and return its request, with its context.
 
     The hook waits until `deadline`, for ever where there is none. Where the request `outlasts` it, people may decide
-    for longer, and it may be one that was asked before, about this call, and is decided by now. Asked again under the
-    same `sent_as`, it is the same request, whatever has become of it. `waited_by` is the process in which
-    the hook waits.
+    for longer, and it may be one that was made before, about this call, and is decided by now. A repeated request with
+    the same `sent_as` is the same request, whatever has become of it. `waited_by` is the process in which the hook
+    waits.
     """
     request = approvals.request_permission(
         NewPermissionRequest(
@@ -311,7 +311,7 @@ def find_call_result_events(call_request: ToolCallRequest) -> Any:
 
 
 def has_session_moved_past_call(call_request: ToolCallRequest) -> bool:
-    """Say whether the session went on as it does once the question is answered, or asked by nobody any more."""
+    """Return whether the session went on as it does once the question is answered, or asked by nobody any more."""
     ends = find_call_result_events(call_request)
     if call_request.call_id is not None:
         if ends.exists():
@@ -382,7 +382,7 @@ def consume_call_verdict(
 
 
 def defer_tool_call(request_id: str, *, actor: Actor, reason: str, now: datetime) -> Settled | None:
-    """Have it on record that the agent is told to wait; None where no person can decide the request any more.
+    """Record that the agent is asked to wait; None where no person can decide the request any more.
 
     `until` is when asking ends, `link` where a person decides.
     """
@@ -410,10 +410,10 @@ def withdraw_call_question(
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAdditions:
-    """What a person may add to the approval of a call.
+    """A person's additions to the approval of a call.
 
-    `edited` is the whole input as JSON, or, with `edited_field`, the text of that one field; None where nobody
-    changed it. `picked` are the digests (`compute_offered_rule_digest`) of offered rules that shall stand from now on.
+    `edited` is the whole input as JSON, or, with `edited_field`, the text of that one field; None where nobody changed
+    it. `picked` are the digests (`compute_offered_rule_digest`) of offered rules to be saved.
     """
 
     edited: str | None = None
@@ -424,7 +424,7 @@ class ApprovalAdditions:
 def decide_call_with_additions(
     request_id: str, *, verdict: Literal["approved", "denied"], additions: ApprovalAdditions, **decision: Any
 ) -> PermissionRequest:
-    """Decide a call, and say with which input it shall run and which of the offered rules shall stand.
+    """Decide a call, with the input that it runs with and the offered rules to be saved.
 
     Raises UnprocessableRequest for an edited input that is none, BadRequest for a rule that was not offered, and what
     approvals.decide raises, which takes the rest of `decision`.
@@ -439,7 +439,7 @@ def decide_call_with_additions(
 
 
 def is_call_editable(row: PermissionRequest) -> bool:
-    """Say whether whoever asks would run an edited input."""
+    """Return whether the asking agent would run an edited input."""
     metadata = row.metadata if isinstance(row.metadata, dict) else {}
     runs_edited_input = row.plugin_id in AGENT_TITLES or metadata.get(RUNS_EDITED_INPUT) is True
     return runs_edited_input and not metadata.get(UNEDITABLE)

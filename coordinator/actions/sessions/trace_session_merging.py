@@ -1,8 +1,8 @@
-"""Joining the session that was made for a trace to the session that a later export names.
+"""Merging of the session that was made for a trace with the session that a later export names.
 
 Telemetry comes in parts, and the part that names the conversation may come last. Until then the trace has a session of
-its own. If the named session exists already, what was written moves there: events with their origins, what was used,
-and the words of the search index. All of it is one transaction, so a request is counted in one of the two at any time.
+its own. If the named session exists already, what was written moves there: events with their origins, usage, and the
+words of the search index. All of it is one transaction, so a request is counted in one of the two at any time.
 
 A session is left apart if anything but its telemetry belongs to it: a run, a note, a title that a person gave.
 """
@@ -83,7 +83,7 @@ def join_trace_session(
 
 
 def can_join_trace_session(session: Session) -> bool:
-    """Say whether nothing belongs to the session but its telemetry."""
+    """Return whether nothing belongs to the session but its telemetry."""
     if EventContext.objects.filter(session_id=session.pk).exclude(source="telemetry").exists():
         return False
     if SessionTitle.objects.filter(session=session, source=SessionTitle.Source.PERSON).exists():

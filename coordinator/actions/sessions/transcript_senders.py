@@ -1,4 +1,4 @@
-"""Keeping which machines send transcripts, what came of them, and what of them could not be read."""
+"""Machines that send transcripts, the results of their imports, and the lines that could not be read."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def record_transcript_reading(name: SenderName, reading: TranscriptReading, *, n
 
 
 def record_import_status(name: SenderName, status: ImportStatus, *, now: datetime) -> None:
-    """Keep what a machine reports last of its own import. It replaces what it reported before."""
+    """Save a machine's latest report of its own import. It replaces what it reported before."""
     at_us = instants.to_microseconds(now)
     with transaction.atomic():
         sender = find_or_create_sender(name, at_us)

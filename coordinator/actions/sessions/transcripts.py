@@ -1,9 +1,9 @@
-"""Brings transcripts of coding agents into the sessions, and leaves what is there already as it is.
+"""Import of transcripts of coding agents into sessions, which leaves existing events unchanged.
 
-Lines come translated (`dialects.transcripts`) and are written in batches, each in one transaction, so that an
-import that is broken off, or repeated, goes on where it was. A session may have been recorded while it ran. What
-was told with an id then (a call, a prompt, a request to the model) is known by it; what was told without one, by
-who said the same at about the same time.
+Lines come translated (`dialects.transcripts`) and are written in batches, each in one transaction, so that an import
+that is interrupted, or repeated, resumes where it was. A session may have been recorded while it ran. Events reported
+with an id then (a call, a prompt, a request to the model) are matched by it; those without one, by the same speaker and
+text at about the same time.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ImportedSession:
 
 
 class TranscriptImport:
-    """One import. `take` what is told, line by line, then `close`. Without `write` nothing is changed."""
+    """One import. Pass each line to `add_transcript_line`, then close it. Without `write` nothing is changed."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class TranscriptImport:
         self._would_write: set[bytes] = set()
 
     def add_transcript_line(self, lines: Iterable[ImportedLine], location: str, size: int) -> None:
-        """Take what a line of `size` bytes tells; `location` names it where something of it is refused."""
+        """Add what a line of `size` bytes reports; `location` names the line where part of it is refused."""
         for line in lines:
             self._batch.append((line, location))
             self._events += len(line.events)
@@ -172,7 +172,7 @@ class TranscriptImport:
                 )
 
     def update_recorded_request_usage(self, known_events: list[tuple[ImportedEvent, ImportedLine]]) -> None:
-        """Compare what is recorded of requests with their lines, whose figures may be newer, or tell more apart."""
+        """Compare recorded requests with their lines, whose figures may be newer or more detailed."""
         reports = [
             recording.build_usage_report_of_event(
                 known_event.event,
@@ -315,7 +315,7 @@ def build_start_milestone(line: ImportedLine, location: str) -> DedupedEvent:
 
 @dataclass(slots=True)
 class SpokenTurn:
-    """What an agent said in a turn, without blanks: when its hook told it, and what of it no transcript has told."""
+    """An agent's text of a turn, without blanks: when its hook reported it, and the part no transcript has had yet."""
 
     at_us: int
     left: str
@@ -345,7 +345,7 @@ class LiveEvents:
                 self._thin.discard(digest)
 
     def is_content_missing(self, event: DedupedEvent) -> bool:
-        """Say whether telemetry reported this event without its content; the transcript then adds it."""
+        """Return whether telemetry reported this event without its content; the transcript then adds it."""
         if event.role == "user" and event.prompt_id in self._unrecorded_prompts:
             return True
         if not self._thin:
@@ -354,7 +354,7 @@ class LiveEvents:
         return digest is not None and digest in self._thin and digest not in self._moments
 
     def match_recorded_event(self, event: ImportedEvent) -> bool:
-        """Say whether the event is recorded already; each recorded event is matched once."""
+        """Return whether the event is recorded already; each recorded event is matched once."""
         if event.event.event_type == MODEL_REQUEST and not event.by_figures:
             return False
         row = convert_event_to_row(event.event)
@@ -369,7 +369,7 @@ class LiveEvents:
         return nearest is not None
 
     def consume_matching_turn_text(self, piece: str, at_us: int) -> bool:
-        """Say whether a turn's words, told at its end, hold a piece; each of its words is matched once."""
+        """Return whether a turn's text, reported at its end, contains a piece; each part of it is matched once."""
         for turn in self._spoken_turns:
             piece_start = turn.left.find(piece) if turn.at_us > at_us - OVERTAKEN else -1
             if piece_start >= 0:

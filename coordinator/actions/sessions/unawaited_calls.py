@@ -1,9 +1,9 @@
-"""Closes the cards of calls for which no hook waits any more.
+"""Closing of the cards of calls for which no hook waits any more.
 
-A hook that waits closes its card itself, whatever ends the wait. This is for what has nobody left to close it: the
-server was killed beneath its hooks. Those of calls that are held for certain come again, under the id by which they
-asked, and an agent whose call was denied may make it again at once (both have a `repeat_key`): they find their card, or
-ask anew where it was closed. Told to wait (`held_at`), an agent may make its call again whenever it likes, so those
+A hook that waits closes its card itself, whatever ends the wait. This is for cards that nobody else closes: the server
+was killed while hooks waited. Hooks of calls that are pending for certain come again, under the id by which they asked,
+and an agent whose call was denied may make it again at once (both have a `repeat_key`): they find their card, or ask
+again where it was closed. An agent that was asked to wait (`held_at`) may make its call again at any time, so those
 cards stay open.
 """
 
@@ -84,7 +84,7 @@ def end_hook_wait(row: PermissionRequest, now: datetime) -> None:
 
 
 def withdraw_abandoned_request(row: PermissionRequest, reason: str, now: datetime) -> bool:
-    """Close the card unless it was decided, joined or told to wait meanwhile; say whether it was closed."""
+    """Close the card unless it was decided, joined or asked to wait meanwhile; return whether it was closed."""
     with suppress(Conflict, Forbidden, NotFound):
         approvals.withdraw_request(
             row.request_id,

@@ -1,4 +1,4 @@
-"""Writing down which key made a session, and which runner's key took a run of it (rules: identity/ownership.py)."""
+"""Records of the key that made a session, and of the runner's key that took a run of it (identity/ownership.py)."""
 
 from __future__ import annotations
 

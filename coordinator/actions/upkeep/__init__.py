@@ -1,1 +1,1 @@
-"""Writing by the program itself: pruning, jobs."""
+"""Actions of the program itself: pruning, jobs."""

@@ -1,4 +1,4 @@
-"""What every action that edits plain columns needs: which were changed, from what to what."""
+"""The changed columns of an edited row, with old and new values, for all actions that edit plain columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables in which only the newest rows of something are kept."""
+"""Pruning of tables in which only the newest rows of each group are kept."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Handles late runs, vanished runners and lost reports. Idempotent; any worker may run it.
+"""Housekeeping of late runs, vanished runners and lost reports. Idempotent; any worker may run it.
 
-Each step asks for what is due and hands it, one by one, to the action that checks again under its lock.
-Some worker calls `run_housekeeping` every SIGNALBOX_LIFECYCLE_INTERVAL (operations.jobs).
+Each step selects what is due and passes it, one by one, to the action that checks again under its lock. Some worker
+calls `run_housekeeping` every SIGNALBOX_LIFECYCLE_INTERVAL (operations.jobs).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def end_unconfirmed_stops(now: datetime) -> None:
 
 
 def remove_vanished_runners(now: datetime) -> None:
-    """Forget runners that were silent for long, and those that were to go and are not there to be told."""
+    """Remove runners that were silent for long, and deregistered ones that no longer poll."""
     silent = timedelta(seconds=settings.RUNNER_REMOVE_AFTER)
     vanished_runners = [
         runner.runner_id
@@ -156,7 +156,7 @@ def recover_orphan_runs(now: datetime) -> None:
 
 
 def end_silent_sessions(now: datetime) -> None:
-    """Finish sessions of agents who tell by themselves and have told nothing for long."""
+    """Finish sessions of agents that report by themselves and have reported nothing for long."""
     process_each_key(
         inactivity.find_silent_session_ids(now), lambda session_id: ending.end_silent_session(session_id, now)
     )
@@ -171,7 +171,7 @@ def finish_abandoned_messages(now: datetime) -> None:
 
 
 def drop_delivered_callbacks(now: datetime) -> None:
-    """Forget callbacks that were told long ago, and those whose parent is gone."""
+    """Delete callbacks that were sent long ago, and those whose parent is gone."""
     Callback.objects.filter(delivered_run_id__isnull=False, created_at__lt=now - CALLBACKS_KEPT).delete()
     existing_sessions = Session.objects.filter(pk=OuterRef("parent_session_id"))
     Callback.objects.filter(~Exists(existing_sessions)).delete()

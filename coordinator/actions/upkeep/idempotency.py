@@ -1,4 +1,4 @@
-"""Resends: the answer to a request with an Idempotency-Key is kept in the transaction of what it did."""
+"""Idempotency: the answer to a request with an Idempotency-Key is stored in the transaction of its effect."""
 
 from __future__ import annotations
 

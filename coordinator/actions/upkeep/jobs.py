@@ -1,12 +1,12 @@
-"""Jobs: claimed, done, done again later; by any worker, each by one worker at a time.
+"""Jobs: claimed, done, retried later; by any worker, each by one worker at a time.
 
 - **A job is done at least once.** Its row is written in the transaction of what it is for, and it goes, or gets its
   next time, only after the work has succeeded. Work that must not happen twice compares and swaps its own state.
 - **By one worker at a time.** `claim_jobs` takes a lease (`LEASE`) in one transaction; on PostgreSQL it skips rows that
   another claims at the moment, SQLite has one writer. `LEASE_RENEWER` renews it for as long as the work takes, so a
   lease need not be longer than the work. The leases of a process that dies end by themselves, and others go on.
-- **Whoever lost its lease writes nothing.** A process that stood still for longer than its lease may find that another
-  has claimed the job. `complete_jobs` and the others then change nothing: they name the holder and the attempt.
+- **A process that lost its lease writes nothing.** A process that was suspended for longer than its lease may find that
+  another has claimed the job. `complete_jobs` and the others then change nothing: they name the holder and the attempt.
 - **A clock that is set back makes nothing happen twice.** Waits that were chosen "in the future" are over: the work
   looks for itself whether there is something to do. A lease that seems too long is not taken, but shortened to `LEASE`
   from now: a living holder renews it, a dead one loses it.
@@ -203,7 +203,7 @@ class LeaseRenewer:
         self._thread: threading.Thread | None = None
 
     def running_job_ids(self) -> list[int]:
-        """Return the jobs that this process does, also those whose lease it lost while it stood still."""
+        """Return this process's jobs, including those whose lease it lost while it was suspended."""
         with self._lock:
             return [job.id for job in self._renewed]
 

@@ -1,4 +1,4 @@
-"""Retention: what is kept for how long, and taking away the rest in steps so small that writers hardly wait.
+"""Retention: how long rows are kept, and the deletion of older ones in steps so small that writers hardly wait.
 
 What people and agents made is kept for ever unless a setting says otherwise. Kept elsewhere, for times of their own:
 
@@ -6,7 +6,7 @@ What people and agents made is kept for ever unless a setting says otherwise. Ke
 - the gateway's calls, sessions and figures (gateway_upkeep.py);
 - what a budget counts, and its marks (budgets.py);
 - callbacks that were delivered (housekeeping.py);
-- connect codes (connecting.py), and what events were made of (origins.py).
+- connect codes (connecting.py), and the sources of events (origins.py).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ STEP = 500  # rows a transaction
 REST_PER_WORK = 1.0  # as long as a step took, others have their turn
 GENTLE_FOR = 2.0  # seconds one call of housekeeping takes
 PRUNED = {"pruned": True}
-# What stands in a body's place: pages show it as they would any other.
+# The text that replaces a pruned body: pages show it as they would any other.
 MARKS: dict[str, Any] = {
     "tool_input": PRUNED,
     "tool_output": PRUNED,
@@ -251,7 +251,7 @@ def find_prunable_sessions(before: datetime) -> QuerySet[Session]:
     at_work = Run.objects.filter(session=OuterRef("pk"), status__in=OPEN)
     children = Session.objects.filter(parent_session=OuterRef("pk"), status__in=LIVE)
     young = EventContext.objects.filter(session_id=OuterRef("pk"), instant_us__gte=to_microseconds(before))
-    # A run that was told to wait has ended, and is resumed once a person has decided.
+    # A run whose call was deferred has ended, and is resumed once a person has decided.
     pending_contexts = PermissionContext.objects.filter(
         session_id=OuterRef("pk"), request__status=RequestStatus.PENDING
     )
@@ -403,7 +403,7 @@ def find_prunable_permission_requests(before: datetime) -> QuerySet[PermissionRe
 
 
 def find_usable_approvals(**of: Any) -> QuerySet[PermissionContext]:
-    """Return approvals by which a call that was told to wait may still run (policy.approvals.usable_until)."""
+    """Return approvals by which a deferred call may still run (policy.approvals.usable_until)."""
     return PermissionContext.objects.filter(
         **(of or {"request_id": OuterRef("request_id")}),
         closed_at__gt=timezone.now() - timedelta(seconds=settings.HELD_FOR),

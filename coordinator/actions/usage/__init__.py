@@ -1,1 +1,1 @@
-"""Writing what requests to models used and cost, and what models cost."""
+"""Actions that write the usage, cost and prices of requests to models."""

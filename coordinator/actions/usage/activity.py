@@ -1,8 +1,8 @@
-"""Counts by hour which agent called which tool, how often that failed and how long it took.
+"""Hourly counts of tool calls by agent and tool, with their failures and durations.
 
 An hour is counted as a whole from its events, and its rows are replaced. So an event whose transaction is committed
-late, or whose id is lower than one that was counted before, is counted with the hour's next count. The hour that runs
-and the one before are counted again and again, earlier ones once, the newest first. Counting twice gives the same.
+late, or whose id is lower than one that was counted before, is counted with the hour's next count. The current hour and
+the one before are counted repeatedly, earlier ones once, the newest first. Counting twice gives the same.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def count_tool_activity_by_hour(now: datetime) -> int:
 
 
 def is_hour_recount_due(row: CountedHour, now: datetime) -> bool:
-    """Say whether an hour that was counted is to be counted again."""
+    """Return whether an hour that was counted is to be counted again."""
     if not isinstance(row.counted_at, datetime):
         return True
     is_settled = row.counted_at >= datetime_of_hour_number(row.hour + 1) + SETTLED_AFTER
@@ -84,7 +84,7 @@ def store_activity_of_hour(hour: int, now: datetime) -> None:
 def build_activity_rows(hour: int) -> list[ActivityHour]:
     """Return a row for each agent and tool of an hour.
 
-    An executor may tell of a call's beginning, of its end, or of both, and the gateway of the end, too.
+    An executor may report a call's beginning, its end, or both, and the gateway the end, too.
     """
     with connection.cursor() as cursor:
         cursor.execute(_CALLS, [BY_GATEWAY, hour * HOUR, (hour + 1) * HOUR])

@@ -1,4 +1,4 @@
-"""Recording how full the limits of subscriptions are, and having people told at the level that they chose."""
+"""Records of how full the limits of subscriptions are, and notifications at the levels that people chose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["LimitReading", "record_limits"]
 def record_limits(
     program: str, host: str, readings: Sequence[LimitReading], *, reported_at: datetime, now: datetime
 ) -> None:
-    """Keep these readings where none newer is kept, and have those told who chose a level that is reached."""
+    """Save these readings unless newer ones exist, and notify those whose chosen level is reached."""
     at_us = min(instants.to_microseconds(reported_at), instants.to_microseconds(now))
     with transaction.atomic():
         for reading in sorted(readings, key=lambda reading: (reading.name, reading.window_minutes)):

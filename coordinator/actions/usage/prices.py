@@ -1,4 +1,4 @@
-"""Writing what models cost."""
+"""Actions that write the prices of models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recording what was used: a row for each request to a model, and sums by day and model for budgets.
+"""Usage records: a row for each request to a model, and sums by day and model for budgets.
 
 All sources come through here, in the transaction that writes their events: hooks, transcripts, telemetry, driven
 agents, the gateway and executors. What is guaranteed:
@@ -89,10 +89,10 @@ class WrittenEvent:
 
 
 def record_usage_of_events(written: Sequence[WrittenEvent]) -> None:
-    """Record what these events say was used. Call it where they are written.
+    """Record the usage that these events report. Call it where they are written.
 
-    A call counts on the day on which it was made, whatever is decided. The gateway writes one only where its agent told
-    nothing of it.
+    A call counts on the day on which it was made, whatever is decided. The gateway writes one only where its agent
+    reported nothing of it.
     """
     sums: dict[tuple[str, str, str], list[Any]] = {}
     requests: dict[str, tuple[WrittenEvent, ModelRequestUsage]] = {}
@@ -306,7 +306,7 @@ def build_usage_report_of_event(
 
 
 def event_reports_tokens(item: NewEvent) -> bool:
-    """Say whether an event reports a request to a model."""
+    """Return whether an event reports a request to a model."""
     return any(getattr(item, name) is not None for name in _TOKENS)
 
 
@@ -335,7 +335,7 @@ def update_recorded_usage(reports: Sequence[UsageReport]) -> int:
 
 
 def merge_usage_amounts(before: RequestAmounts, again: RequestAmounts) -> RequestAmounts:
-    """Return the larger of each amount. Of two sums of cache writes the one that tells hours apart is kept."""
+    """Return the larger of each amount. Of two sums of cache writes, keep the one split by duration."""
     larger = {name: max(getattr(before, name), getattr(again, name)) for name in AMOUNTS}
     splits = sorted(
         (before, again), key=lambda one: (one.cache_write_tokens, one.cache_write_1h_tokens > 0, one is again)
@@ -397,7 +397,7 @@ def build_usage_upsert(values_sql: str) -> str:
     sums += [f"{name} = coalesce(usage_days.{name}, excluded.{name})" for name in owners]
     sums += [
         "program = coalesce(excluded.program, usage_days.program)"
-    ]  # which agent is driven is told later, too
+    ]  # the driven agent's program is reported later, too
     program = f"coalesce({DRIVEN_PROGRAM.format(session_id='s.session_id')}, s.executor_profile)"
     return (
         f"WITH given ({', '.join(_GIVEN)}) AS ({values_sql})"  # noqa: S608 - names of ours

@@ -1,8 +1,8 @@
-"""Counting what events of before used, in the background, and pricing what had no price.
+"""Background backfill of the usage of older events, and of missing prices.
 
-Migration 0086 notes the newest event of before. From there this goes back, some events at a time, each slice with its
+Migration 0086 records the newest older event. From there this goes back, some events at a time, each slice with its
 progress in one transaction. Nothing is counted twice: an event has one row at most. Budgets do not wait for it, because
-their sums by day stand since before.
+their sums by day date from before.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def fill_next_usage_slice(step: int) -> int | None:
             fill.next_id = max(0, fill.next_id - step)
             fill.save(update_fields=["next_id"])
             return added
-        # What a server of the version before wrote beside the migration lies behind where this began.
+        # Events that a server of the previous version wrote during the migration come after the starting point.
         last = newest_event_id()
         if last <= fill.first_id:
             fill.delete()

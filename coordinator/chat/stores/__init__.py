@@ -1,7 +1,7 @@
-"""Where attached files lie: places that are Django storages, and that can also be read from any byte on and listed.
+"""The stores of attached files: Django storages that can also be read from any byte on and listed.
 
-`settings.STORAGES` names them: `folder` is there always, `s3` where a bucket is set. `settings.ATTACHMENTS` says
-where new files go. A place raises FileNotFoundError for what it has not, and OSError, with the reason as its
+`settings.STORAGES` names them: `folder` always exists, `s3` where a bucket is set. `settings.ATTACHMENTS` says where
+new files go. A store raises FileNotFoundError for a file that it does not have, and OSError, with the reason as its
 `strerror`, for what it cannot do now.
 """
 
@@ -18,7 +18,7 @@ from django.core.files.storage import InvalidStorageError, storages
 
 from coordinator.models.chat import FilePlace
 
-FOLDER = "attachments"  # every file's name begins with it, wherever it lies
+FOLDER = "attachments"  # every file's name begins with it, in every store
 
 
 class StoreUnavailable(OSError):
@@ -48,7 +48,7 @@ class ListedStoredFile:
 
 
 class AttachmentStore(Protocol):
-    """What a place can do, beside what Django's storages do."""
+    """The operations of a store in addition to those of Django's storages."""
 
     def save(self, name: str, content: Any) -> str:
         """Keep a file under this very name, whole or not at all."""

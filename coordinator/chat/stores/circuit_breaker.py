@@ -1,4 +1,4 @@
-"""The circuit breaker of a file store: the few threads that would wait for a silent store are needed by pages, too."""
+"""The circuit breaker of a file store, which keeps the few threads that pages need from waiting for a silent store."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from coordinator.lib import folders
 
 
 class Folder(FileSystemStorage):
-    """Files below the data folder. A name that leads out of `attachments/` is of no file, whoever wrote it."""
+    """Files below the data folder. A name that leads out of `attachments/` is treated as no file."""
 
     # Not cached: tests give each its own.
     @property
@@ -28,7 +28,7 @@ class Folder(FileSystemStorage):
         return os.path.abspath(self.base_location)
 
     def attachment_path(self, name: str) -> Path:
-        """Return where a file lies, links followed. Raises FileNotFoundError for a name that leads elsewhere."""
+        """Return a file's path, links followed. Raises FileNotFoundError for a name that leads elsewhere."""
         base = Path(self.location)
         # A NUL is in no path, and to resolve one with it is an error.
         path = (base / name.replace("\x00", "")).resolve()
@@ -37,11 +37,11 @@ class Folder(FileSystemStorage):
         return path
 
     def get_available_name(self, name: str, max_length: int | None = None) -> str:
-        """Return the name itself: what stands there is replaced."""
+        """Return the name itself: an existing file is replaced."""
         return name
 
     def _save(self, name: str, content: Any) -> str:
-        """Write beside the place and rename: whoever finds the file finds all of it."""
+        """Write a temporary file and rename it, so that readers always see the complete file."""
         path = self.attachment_path(name)
         part = path.with_name(f"{path.name}.part")
         is_new = not path.parent.exists()

@@ -1,4 +1,4 @@
-"""Attached files in a bucket of S3, or of a service that speaks as it does, through django-storages.
+"""Attached files in a bucket of S3, or of a compatible service, through django-storages.
 
 Nothing here gives out an address of an object: every byte goes through Signalbox. Credentials are found as AWS's own
 programs find them (the environment, a role), and are named nowhere.
@@ -54,7 +54,7 @@ class Bucket(S3Storage):  # type: ignore[misc]
             default_acl=None,
             client_config=Config(
                 signature_version="s3v4",
-                # Services beside AWS know few other forms of addresses and of checksums. What is sent is signed
+                # Services other than AWS know few other forms of addresses and of checksums. What is sent is signed
                 # with its SHA-256, so the bucket takes nothing that was damaged on the way.
                 s3={
                     "addressing_style": "path" if endpoint_url else "auto",
