@@ -380,12 +380,12 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "coordinator.middleware.RefuseNulInForms",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "dashboard.frame.proofs.RequireProof",
+    "dashboard.frame.browser_proof_middleware.RequireProof",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "coordinator.middleware.MachineMethods",
-    "dashboard.frame.wrong_method.RedirectToFormPage",
+    "dashboard.frame.form_page_redirects.RedirectToFormPage",
     "dashboard.rendering.allowance.PageAllowance",
 ]
 # How long one page may wait for all its Markdown, colours and diffs to be drawn; what is late is shown plain.

@@ -27,15 +27,15 @@ from coordinator.identity.declarations import allow_anonymous_access, require_PO
 from coordinator.identity.passkeys import find_address_problem
 from coordinator.lib.body_limits import SMALL, limit_body
 from dashboard.accounts.views import BACKEND, find_next_url, render_sign_in_page, set_sign_in_device_cookie
-from dashboard.frame.form_refusals import show_refusal_as_message
-from dashboard.frame.guards import require_sign_in
-from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.proofs import (
+from dashboard.frame.browser_proof_middleware import (
     NEW,
     allow_post_without_browser_proof,
     build_sign_in_attempt,
     client_address,
 )
+from dashboard.frame.form_refusals import show_refusal_as_message
+from dashboard.frame.guards import require_sign_in
+from dashboard.frame.htmx import HtmxHttpRequest
 
 Begin = Callable[[str, str, datetime], dict[str, object]]
 

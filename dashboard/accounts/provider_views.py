@@ -30,9 +30,9 @@ from coordinator.identity.session_store import SessionStore
 from coordinator.lib.body_limits import SMALL, limit_body
 from dashboard.accounts.views import BACKEND, find_next_url
 from dashboard.frame import sign_in_ways
+from dashboard.frame.browser_proof_middleware import NEW, allow_post_without_browser_proof, client_address
 from dashboard.frame.guards import require_sign_in
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.proofs import NEW, allow_post_without_browser_proof, client_address
 
 NO_SCRIPT = "Confirming needs JavaScript and this browser's storage. Allow both, then try again."
 

@@ -38,15 +38,15 @@ from coordinator.policy.deciders import decider_book as deciders
 from dashboard.deciders.delegations import list_delegation_lines
 from dashboard.deciders.forms import build_empty_delegation_form
 from dashboard.frame import devices, sign_in_ways
-from dashboard.frame.forms import FirstAdminForm, FirstPasswordForm, OwnPasswordForm, SignInForm
-from dashboard.frame.guards import require_sign_in
-from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.proofs import (
+from dashboard.frame.browser_proof_middleware import (
     NEW,
     allow_post_without_browser_proof,
     build_sign_in_attempt,
     client_address,
 )
+from dashboard.frame.forms import FirstAdminForm, FirstPasswordForm, OwnPasswordForm, SignInForm
+from dashboard.frame.guards import require_sign_in
+from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.frame.themes import COOKIE, COOKIE_AGE, THEMES
 
 BACKEND = "django.contrib.auth.backends.ModelBackend"
@@ -162,7 +162,7 @@ def sign_in_with_password(request: HtmxHttpRequest, form: SignInForm) -> User | 
 @require_sign_in
 @limit_body(SMALL)
 def confirm_password_view(_request: HtmxHttpRequest) -> HttpResponse:
-    """Take the password once more (dashboard.frame.proofs has done so when this runs)."""
+    """Take the password once more (dashboard.frame.browser_proof_middleware has done so when this runs)."""
     return HttpResponse(status=204)
 
 

@@ -17,9 +17,9 @@ from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.models import Agent, PluginSetting
 from dashboard.agents.forms import AgentForm, NewAgentForm, SwitchPasswordForm
 from dashboard.frame import form_refusals as refusals
+from dashboard.frame.form_page_redirects import declare_page_of_form_view
 from dashboard.frame.guards import require_admin, require_approver
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_page_of_form_view
 
 MAX_NAME_CHARACTERS = 300
 

@@ -20,7 +20,7 @@ from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.models import Agent
 from coordinator.operations.doctor import StepResult
 from coordinator.operations.doctor.claude_code import TRIAL_AGENT, check_claude_code_connection
-from dashboard.connections import addresses, imports, pasting, unheld, what_works
+from dashboard.connections import addresses, agent_support, hook_bypasses, imports, pasting
 from dashboard.connections.omissions import list_recent_telemetry_omissions
 from dashboard.connections.received import FirstReport, list_latest_agent_sessions, load_first_report_of_key
 from dashboard.frame.guards import require_admin, require_viewer
@@ -137,8 +137,8 @@ def render_connections_page(
             imports.list_transcript_sender_hostnames()[: imports.LATEST_MACHINES], timezone.now()
         ),
         "omissions": list_recent_telemetry_omissions(timezone.now()),
-        "columns": what_works.COLUMNS,
-        "depth": what_works.list_agent_support_rows(),
+        "columns": agent_support.COLUMNS,
+        "depth": agent_support.list_agent_support_rows(),
         "any_client": pasting.build_mcp_client_config_blocks(addresses.server_address_for_programs(request)),
     }
     return render(request, "connections/home.html", context, status=status)
@@ -235,8 +235,8 @@ def render_agent_connection_page(
         "exports": pasting.build_shell_exports(address, key) if key else None,
         "headless": pasting.HEADLESS,
         "address": address,
-        "depth": what_works.build_agent_support_row(name),
-        "unheld": unheld.list_hook_bypasses(name),
-        "every_agent": unheld.EVERY_AGENT,
+        "depth": agent_support.build_agent_support_row(name),
+        "unheld": hook_bypasses.list_hook_bypasses(name),
+        "every_agent": hook_bypasses.EVERY_AGENT,
     }
     return render(request, "connections/agent.html", context, status=status)

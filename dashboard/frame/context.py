@@ -12,7 +12,7 @@ from django.utils.functional import SimpleLazyObject
 from coordinator.identity.roles import APPROVER, has_role, highest_role
 from coordinator.models import Brake
 from coordinator.policy.deciders import decider_book as deciders
-from dashboard.frame import devices, installing, sign_in_ways
+from dashboard.frame import devices, sign_in_ways, web_app_files
 from dashboard.frame.rail import GROUPS, BadgeNumber, RailBadge, RailEntry, find_rail_entry_url
 from dashboard.frame.themes import THEMES, read_theme_cookie
 from dashboard.help.explained import help_url_explaining_page
@@ -86,7 +86,7 @@ def rail(request: HttpRequest) -> dict[str, Any]:
         "themes": THEMES,
         "push_mark": SimpleLazyObject(lambda: devices.push_device_hash_of_session(request)),
         "sign_in_mark": SimpleLazyObject(lambda: devices.sign_in_mark(request)),
-        "release": SimpleLazyObject(installing.release_digest),
+        "release": SimpleLazyObject(web_app_files.release_digest),
         "signed_in_at": sign_in_ways.session_provider_name(request),
         "explanation": SimpleLazyObject(lambda: help_url_explaining_page(request)),
         "policy_note": SimpleLazyObject(lambda: explain_policy_edit_limit(user)),

@@ -11,9 +11,9 @@ from django.utils import timezone
 from coordinator.actions import notifications
 from coordinator.identity.declarations import require_GET, require_POST
 from dashboard.frame import form_refusals as refusals
+from dashboard.frame.form_page_redirects import declare_page_of_form_view
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.notifications.escalation import list_escalation_recipient_choices, list_escalation_steps
 
 

@@ -15,7 +15,7 @@ from coordinator.errors import SignalboxError, UnprocessableRequest
 from coordinator.identity.declarations import allow_anonymous_access, require_GET, require_POST, require_safe
 from coordinator.notifications.push import decidable_waiting_requests, list_requests_for_offline_page
 from coordinator.policy.requests.questions import SubmittedAnswer
-from dashboard.frame import devices, installing
+from dashboard.frame import devices, web_app_files
 from dashboard.frame.guards import require_approver, require_sign_in
 from dashboard.frame.htmx import HtmxHttpRequest
 
@@ -26,14 +26,14 @@ MOST_LISTED = 100
 @allow_anonymous_access
 def serve_service_worker(_request: HtmxHttpRequest) -> HttpResponse:
     """Return the service worker. Open to all: a browser asks for a new one whoever is signed in."""
-    return HttpResponse(installing.build_service_worker(), "text/javascript; charset=utf-8")
+    return HttpResponse(web_app_files.build_service_worker(), "text/javascript; charset=utf-8")
 
 
 @require_safe
 @allow_anonymous_access
 def serve_web_app_manifest(_request: HtmxHttpRequest) -> HttpResponse:
     """Return the manifest, which browsers ask for without cookies."""
-    return JsonResponse(installing.build_web_app_manifest(), content_type="application/manifest+json")
+    return JsonResponse(web_app_files.build_web_app_manifest(), content_type="application/manifest+json")
 
 
 @require_safe

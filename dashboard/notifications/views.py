@@ -15,9 +15,9 @@ from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.models import NotificationChoice, NotificationTarget
 from coordinator.notifications import apprise_services
 from dashboard.frame import form_refusals as refusals
+from dashboard.frame.form_page_redirects import declare_page_of_form_view
 from dashboard.frame.guards import require_approver
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.lists.keyset import load_keyset_page
 from dashboard.notifications import log
 from dashboard.notifications.addresses import list_address_kinds, list_notification_addresses

@@ -20,9 +20,9 @@ from coordinator.lib.listening_sockets import is_loopback
 from coordinator.models import ApiKey, AuditLog, Invitation, ToolRule
 from coordinator.policy.deciders.decider_book import can_user_edit_policy
 from dashboard.connections.received import list_sessions_without_probes
+from dashboard.frame.form_page_redirects import declare_page_of_form_view
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_page_of_form_view
 
 HINT = "first steps"
 # After it, what people did first may have been pruned: the list must not come back then.

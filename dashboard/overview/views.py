@@ -24,8 +24,8 @@ from coordinator.sessions.overview import load_dashboard_overview
 from dashboard.approvals.cards import load_linked_agents_by_request
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.overview.attention_items import list_things_needing_attention
 from dashboard.overview.first_steps import build_first_steps_context
-from dashboard.overview.needs import list_things_needing_attention
 
 MAX_CHANGED_TOOLS = 5  # named in one notice
 

@@ -20,9 +20,9 @@ from coordinator.identity.declarations import allow_anonymous_access, require_ht
 from coordinator.identity.passkeys import find_address_problem
 from dashboard.accounts.passkey_views import answer_with_passkey_options
 from dashboard.accounts.views import BACKEND, set_sign_in_device_cookie
+from dashboard.frame.browser_proof_middleware import NEW, allow_post_without_browser_proof, client_address
+from dashboard.frame.form_page_redirects import declare_page_of_form_view
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.proofs import NEW, allow_post_without_browser_proof, client_address
-from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.people.forms import WHAT_ROLES_ALLOW, JoinForm
 
 

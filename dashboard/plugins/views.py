@@ -14,9 +14,9 @@ from coordinator.actions.plugins import plugin_permissions, plugins
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_POST, require_safe
 from dashboard.frame import form_refusals as refusals
+from dashboard.frame.form_page_redirects import declare_page_of_form_view
 from dashboard.frame.guards import require_admin, require_approver, require_policy_editor, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.lists.status_facets import build_status_facets
 from dashboard.plugins.rows import load_plugin_details, load_plugin_rows
 from dashboard.text.markdown import highlight_code

@@ -23,7 +23,7 @@ from coordinator.policy.requests.judged_content import judged_content_for_audit
 from coordinator.policy.rules import tool_rules
 from coordinator.sessions.timeline.walking import walk_session_events
 from coordinator.transparency import entries, keys, proofs
-from dashboard.sessions.in_force import PolicyInForce, load_rules_by_version, read_policy_in_force
+from dashboard.sessions.decision_policy import PolicyInForce, load_rules_by_version, read_policy_in_force
 from dashboard.sessions.views.events import export_event_as_dict
 from dashboard.timeline.as_markdown import render_session_markdown
 

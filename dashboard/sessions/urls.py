@@ -12,13 +12,13 @@ from dashboard.sessions.views import acts as session_acts
 from dashboard.sessions.views import changes as session_changes
 from dashboard.sessions.views import events as session_events
 from dashboard.sessions.views import exports as session_exports
-from dashboard.sessions.views import keeping as session_keeping
 from dashboard.sessions.views import listing as session_list
 from dashboard.sessions.views import notes as session_notes
 from dashboard.sessions.views import page as sessions
-from dashboard.sessions.views import pictures as session_pictures
+from dashboard.sessions.views import session_list_actions as session_keeping
 from dashboard.sessions.views import steering as session_steering
 from dashboard.sessions.views import tree as session_tree
+from dashboard.sessions.views import waterfall_and_comparison as session_pictures
 from dashboard.usage import views as usage
 
 app_name = "sessions"

@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Iterator, Sequence
 
-from dashboard.rendering import answers
+from dashboard.rendering import rendering_cache
 
 MOST_LINES = 2_000  # of both texts together; more is not compared
 SMALL = 400  # pairs of lines; so few are compared at once, which takes a millisecond at worst
@@ -26,8 +26,8 @@ def compute_line_diff_opcodes(before: Sequence[str], after: Sequence[str]) -> li
     if len(before) * len(after) <= SMALL:
         return [*difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()]
     try:
-        codes = answers.render_in_sandbox("diff", json.dumps([list(before), list(after)]).encode())
-    except answers.RenderingUnavailable:
+        codes = rendering_cache.render_in_sandbox("diff", json.dumps([list(before), list(after)]).encode())
+    except rendering_cache.RenderingUnavailable:
         return None
     return [(str(code[0]), *map(int, code[1:])) for code in json.loads(codes or b"[]")]  # type: ignore[misc]
 

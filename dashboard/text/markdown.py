@@ -7,7 +7,7 @@ import re
 from django.utils.html import escape
 from django.utils.safestring import SafeString
 
-from dashboard.rendering import COLOUR_UP_TO, MARKDOWN_UP_TO, answers
+from dashboard.rendering import COLOUR_UP_TO, MARKDOWN_UP_TO, rendering_cache
 
 TOO_LARGE = "Shown as plain text: too large to colour."
 TOO_SLOW = "Shown as plain text: this takes too long to format."
@@ -27,8 +27,8 @@ def render_markdown(text: str) -> RenderedHtml:
         return render_plain_paragraphs(text)
     text = text[:MARKDOWN_UP_TO]
     try:
-        body = answers.render_in_sandbox("markdown", encode_for_sandbox(text))
-    except answers.RenderingUnavailable as problem:
+        body = rendering_cache.render_in_sandbox("markdown", encode_for_sandbox(text))
+    except rendering_cache.RenderingUnavailable as problem:
         return add_plainness_note(render_plain_paragraphs(text), problem)
     return RenderedHtml((body or b"").decode())
 
@@ -36,10 +36,10 @@ def render_markdown(text: str) -> RenderedHtml:
 def render_documentation_page(text: str, *, base: str, pages: str, scheme: str) -> RenderedHtml:
     """Return a page of the documentation as HTML; `run_documentation_page_job` says what the facts are."""
     try:
-        body = answers.render_in_sandbox(
+        body = rendering_cache.render_in_sandbox(
             "document", encode_for_sandbox(text), base=base, pages=pages, scheme=scheme
         )
-    except answers.RenderingUnavailable as problem:
+    except rendering_cache.RenderingUnavailable as problem:
         return add_plainness_note(render_plain_paragraphs(text), problem)
     return RenderedHtml((body or b"").decode())
 
@@ -59,16 +59,16 @@ def highlight_code(code: str, *, language: str = "", filename: str = "") -> Rend
         drawn.note = TOO_LARGE
         return drawn
     try:
-        body = answers.render_in_sandbox(
+        body = rendering_cache.render_in_sandbox(
             "colour", encode_for_sandbox(code), language=language[:100], filename=filename[-200:]
         )
-    except answers.RenderingUnavailable as problem:
+    except rendering_cache.RenderingUnavailable as problem:
         return add_plainness_note(RenderedHtml(escape(code)), problem)
     return RenderedHtml(escape(code) if body is None else body.decode())
 
 
-def add_plainness_note(drawn: RenderedHtml, problem: answers.RenderingUnavailable) -> RenderedHtml:
-    drawn.note = TOO_SLOW if isinstance(problem, answers.RenderingTooExpensive) else NOT_YET
+def add_plainness_note(drawn: RenderedHtml, problem: rendering_cache.RenderingUnavailable) -> RenderedHtml:
+    drawn.note = TOO_SLOW if isinstance(problem, rendering_cache.RenderingTooExpensive) else NOT_YET
     return drawn
 
 

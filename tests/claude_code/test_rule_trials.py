@@ -25,7 +25,7 @@ from coordinator.policy.suggestions.history import BIGGEST_ID, WalkTimeLimit
 from coordinator.policy.suggestions.rule_trials import CHANGED, RecordedCallJudge, RuleTrial, TrialCallFilter
 from coordinator.policy.suggestions.search import SuggestionSearch
 from dashboard.rules import question
-from dashboard.rules.counts import build_trial_tables
+from dashboard.rules.trial_tables import build_trial_tables
 from tests.claude_code.recorded import NOW, SHOP, agent, called, ran, reader, rejected_in_the_terminal
 from tests.people import signed_in
 

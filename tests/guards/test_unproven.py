@@ -12,7 +12,8 @@ from tests.guards.table import PAGES
 from tests.guards.test_every_url import ask, every_route, path_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unrendered")]
-# They lead in, end the session or keep a colour: dashboard.frame.proofs.allow_post_without_browser_proof.
+# They lead in, end the session or keep a colour: `allow_post_without_browser_proof` of
+# dashboard.frame.browser_proof_middleware.
 OPEN = {"accounts:login", "accounts:setup", "accounts:logout", "accounts:theme"}
 # They end where the provider of single sign-on says who it is, and only in the browser that set out.
 OPEN |= {"accounts:provider-start", "accounts:provider-again", "accounts:provider-back"}

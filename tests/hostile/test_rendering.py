@@ -15,7 +15,7 @@ from coordinator.sessions.timeline import StoredValue
 from dashboard.looks import build_call_display
 from dashboard.looks.inputs import build_exact_input_parts_for_approver
 from dashboard.looks.parts import disable_shortening_in_block
-from dashboard.rendering import answers
+from dashboard.rendering import rendering_cache
 from dashboard.rendering.allowance import RenderingAllowance
 from dashboard.text import diffs, json_text, markdown
 
@@ -31,7 +31,7 @@ FENCES = {
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "_answers", answers.RenderingCache())
+    monkeypatch.setattr(rendering_cache, "_answers", rendering_cache.RenderingCache())
 
 
 def own_seconds(work: Callable[[], Any]) -> float:
@@ -52,8 +52,8 @@ def test_a_diff_bomb_is_shown_as_before_and_after() -> None:
 def test_a_diff_that_takes_too_long_is_given_up() -> None:
     before, after = ["a"] * 990, ["a", "b"] * 495
     assert own_seconds(lambda: diffs.compute_line_diff_opcodes(before, after)) < 1
-    with pytest.raises(answers.RenderingTooExpensive):
-        answers.render_in_sandbox("diff", json.dumps([["a"] * 1500, ["a", "b"] * 750]).encode())
+    with pytest.raises(rendering_cache.RenderingTooExpensive):
+        rendering_cache.render_in_sandbox("diff", json.dumps([["a"] * 1500, ["a", "b"] * 750]).encode())
 
 
 def test_a_diff_bomb_in_a_timeline_shows_all_lines() -> None:
@@ -91,7 +91,9 @@ def test_one_slow_fence_leaves_the_rest_of_a_message_formatted() -> None:
 
 def test_what_took_too_long_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     markdown.highlight_code(FENCES["autoit"], language="autoit")
-    monkeypatch.setattr(answers._sandbox, "submit_sandbox_job", lambda *_, **__: pytest.fail("asked again"))
+    monkeypatch.setattr(
+        rendering_cache._sandbox, "submit_sandbox_job", lambda *_, **__: pytest.fail("asked again")
+    )
     assert markdown.highlight_code(FENCES["autoit"], language="autoit").note == markdown.TOO_SLOW
 
 
@@ -110,13 +112,13 @@ def test_what_was_late_for_one_page_is_there_for_the_next() -> None:
 
 
 def test_texts_are_plain_while_the_sandbox_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers._sandbox, "module", "dashboard.rendering.missing")
-    answers._sandbox.close()
+    monkeypatch.setattr(rendering_cache._sandbox, "module", "dashboard.rendering.missing")
+    rendering_cache._sandbox.close()
     try:
         assert markdown.render_markdown("**x** <b>") == "<p>**x** &lt;b&gt;</p>"
     finally:
         monkeypatch.undo()
-        answers._sandbox._resting_until = 0.0
+        rendering_cache._sandbox._resting_until = 0.0
 
 
 LARGE: dict[str, Any] = {

@@ -1051,7 +1051,7 @@ MUTANTS = (
     ),
     Mutant(
         "confirmation: password accepted in place of a recovery code",
-        "dashboard/frame/proofs.py",
+        "dashboard/frame/browser_proof_middleware.py",
         '    if "password" not in ways:',
         "    if False:",
         ("tests/passkeys/test_confirming.py::test_a_lost_proof_does_not_let_the_password_in",),

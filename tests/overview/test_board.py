@@ -26,7 +26,7 @@ from coordinator.models import (
     SessionGuard,
 )
 from coordinator.sessions.board import MOST_ROWS, BoardState, load_session_board
-from dashboard.overview.needs import list_things_needing_attention
+from dashboard.overview.attention_items import list_things_needing_attention
 from tests.approvals.factories import asked
 from tests.people import signed_in
 

@@ -16,7 +16,7 @@ from coordinator.actions.plugins import plugins
 from coordinator.actions.policy import budgets
 from coordinator.identity.actors import person_actor
 from coordinator.models import Agent
-from dashboard.frame.wrong_method import NOTHING_CHANGED, find_page_with_form_for_path
+from dashboard.frame.form_page_redirects import NOTHING_CHANGED, find_page_with_form_for_path
 from tests.access.cases import add_server, grant
 from tests.approvals.factories import asked, person
 from tests.guards.declared import walk_views

@@ -8,7 +8,7 @@ from coordinator.sessions.timeline import StoredValue
 from dashboard.looks import build_call_display
 from dashboard.looks.files import diff_text_lines
 from dashboard.looks.inputs import build_exact_input_parts_for_approver
-from dashboard.rendering import answers
+from dashboard.rendering import rendering_cache
 from dashboard.text import markdown
 
 
@@ -115,9 +115,9 @@ def test_unknown_languages_and_huge_code_are_shown_plain():
 
 def test_a_text_is_drawn_once_however_often_it_is_shown(monkeypatch) -> None:
     made = []
-    submit = answers._sandbox.submit_sandbox_job
+    submit = rendering_cache._sandbox.submit_sandbox_job
     monkeypatch.setattr(
-        answers._sandbox, "submit_sandbox_job", lambda *a, **k: (made.append(a), submit(*a, **k))[1]
+        rendering_cache._sandbox, "submit_sandbox_job", lambda *a, **k: (made.append(a), submit(*a, **k))[1]
     )
     for _ in range(3):
         markdown.render_markdown("**short, and new**")
@@ -126,11 +126,11 @@ def test_a_text_is_drawn_once_however_often_it_is_shown(monkeypatch) -> None:
 
 
 def test_only_so_much_is_kept_in_memory(monkeypatch) -> None:
-    monkeypatch.setattr(answers, "KEPT_BYTES", 10_000)
+    monkeypatch.setattr(rendering_cache, "KEPT_BYTES", 10_000)
     for number in range(50):
         markdown.render_markdown(f"**text {number}** " + "x" * 900)
-    assert answers._answers._bytes <= 10_000
-    assert len(answers._answers._cached_answers) < 12
+    assert rendering_cache._answers._bytes <= 10_000
+    assert len(rendering_cache._answers._cached_answers) < 12
 
 
 @pytest.mark.parametrize(

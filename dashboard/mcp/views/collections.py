@@ -19,9 +19,9 @@ from coordinator.mcp.gateway.tool_search import parse_server_tool_pairs
 from coordinator.mcp.servers.names import COLLECTION_PREFIX, ServerTool
 from coordinator.models import McpServer, McpTool, ToolCollection
 from dashboard.frame import form_refusals as refusals
+from dashboard.frame.form_page_redirects import declare_page_of_form_view
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.mcp.views.shown_tools import MAX_TOOLS_ON_PAGE, encode_tool_choice, parse_chosen_tools
 
 

@@ -13,9 +13,9 @@ from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_POST
 from coordinator.models.gateway import Network, Transport
 from dashboard.frame import form_refusals as refusals
+from dashboard.frame.form_page_redirects import declare_page_of_form_view
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.mcp import gateway_parts
 
 

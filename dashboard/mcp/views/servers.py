@@ -39,9 +39,9 @@ from coordinator.policy.grants import access
 from coordinator.secrets import mask_command_arguments
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame import form_refusals as refusals
+from dashboard.frame.form_page_redirects import declare_page_of_form_view
 from dashboard.frame.guards import require_admin, require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.mcp import call_charts, definition_history, gateway_parts, limit_parts, sign_in_parts
 from dashboard.text import diffs
 

@@ -31,9 +31,9 @@ from coordinator.models import AgentToolListing, McpServer, McpUpstream
 from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.models.mcp import ListedTools
 from dashboard.frame import form_refusals as refusals
+from dashboard.frame.form_page_redirects import declare_page_of_form_view
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.mcp.access_sheet import list_grantable_agent_ids
 
 MAX_TOOLS_ON_PAGE = 2_000

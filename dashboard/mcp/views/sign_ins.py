@@ -35,9 +35,9 @@ from coordinator.identity.session_store import SessionStore
 from coordinator.mcp.protocol import oauth
 from coordinator.models import McpAuthorization
 from dashboard.frame import form_refusals as refusals
+from dashboard.frame.form_page_redirects import declare_page_of_form_view
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.mcp.sign_in_parts import build_redirect_uri, oauth_client_metadata_url
 
 HELD = "mcp_sign_ins"  # in the session: the sign-ins that are on their way, oldest first

@@ -33,15 +33,15 @@ from coordinator.policy.suggestions import search as suggestions
 from coordinator.policy.suggestions.history import RecordedCall, WalkTimeLimit
 from coordinator.policy.suggestions.search import GOAL, RuleSuggestion, SuggestionSearch
 from coordinator.sessions.agent_programs import AGENT_TITLES
+from dashboard.frame.browser_proof_middleware import allow_post_without_browser_proof
 from dashboard.frame.guards import require_policy_editor, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.frame.proofs import allow_post_without_browser_proof
 from dashboard.rules import question
 from dashboard.rules import signed_values as carried
-from dashboard.rules.counts import WORDS
 from dashboard.rules.question import RulesOnTrial
 from dashboard.rules.recorded import FIRST_PIECE, FIRST_STRETCH, PIECE, READER
 from dashboard.rules.sentences import SentencePart, describe_rule
+from dashboard.rules.trial_tables import WORDS
 
 SEARCH, ACCEPT, SINCE = "suggestions", "suggestion", "accepted-since"
 SHORT = 200

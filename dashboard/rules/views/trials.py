@@ -21,10 +21,10 @@ from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.policy.suggestions import rule_trials
 from coordinator.policy.suggestions.history import CallHistoryReader, WalkTimeLimit
 from coordinator.policy.suggestions.rule_trials import RuleTrial, TrialCallFilter
+from dashboard.frame.browser_proof_middleware import allow_post_without_browser_proof
 from dashboard.frame.guards import render_role_refusal, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.frame.proofs import allow_post_without_browser_proof
-from dashboard.rules import counts, question
+from dashboard.rules import question, trial_tables
 from dashboard.rules import signed_values as carried
 from dashboard.rules.question import RulesOnTrial
 from dashboard.rules.recorded import FIRST_PIECE, FIRST_STRETCH, PIECE, READER
@@ -70,7 +70,7 @@ def build_trial_context(
     trial.continue_rule_trial(choose_call_history_reader(seconds), now, then, WalkTimeLimit(seconds))
     return {
         "question": requested_trial,
-        "trial": counts.build_trial_view(trial, is_open=requested_trial.has_unsaved_edits),
+        "trial": trial_tables.build_trial_view(trial, is_open=requested_trial.has_unsaved_edits),
         "carried": ""
         if trial.is_done
         else carried.sign_values_for_hidden_field(PURPOSE, trial.serialize_rule_trial()),
@@ -153,7 +153,7 @@ def parse_trial_call_filter(query: QueryDict) -> TrialCallFilter:
 
 def describe_trial_call_filter(call_filter: TrialCallFilter) -> list[str]:
     text_parts = (
-        [counts.WORDS.get(call_filter.decision, call_filter.decision)] if call_filter.decision else []
+        [trial_tables.WORDS.get(call_filter.decision, call_filter.decision)] if call_filter.decision else []
     )
     text_parts += ["answered differently"] if call_filter.changed else []
     text_parts += [f"by {call_filter.by}"] if call_filter.by else []

@@ -1,7 +1,7 @@
 """What each agent can run without the hook by which we hold its calls, and what holds against that.
 
-The table in .docs/agents.md and the agents' pages are made of this. `python -m dashboard.connections.unheld` prints
-the table.
+The table in .docs/agents.md and the agents' pages are made of this. `python -m dashboard.connections.hook_bypasses`
+prints the table.
 """
 
 from __future__ import annotations

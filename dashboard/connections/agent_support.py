@@ -1,6 +1,6 @@
 """What works with each agent, and the test that shows it. The tables in README.md and .docs/agents.md are made of this.
 
-`python -m dashboard.connections.what_works` prints both; tests/docs compare the documents with them, and check that
+`python -m dashboard.connections.agent_support` prints both; tests/docs compare the documents with them, and check that
 every test that is named exists.
 """
 
