@@ -20,7 +20,7 @@ class Argument(NamedTuple):
     """A word, and what it is: an option, the value of one (`option` names it), or an operand.
 
     may_be_value: it follows an option that nobody knows, and may be its value.
-    after_dashes: it stands behind `--`, where nothing is an option.
+    after_dashes: it follows `--`, where nothing is an option.
     """
 
     word: ShellWord
@@ -47,7 +47,7 @@ class ParsedArguments:
 
 
 def parse_command_arguments(program: str, arguments: Sequence[ShellWord]) -> ParsedArguments:
-    """Return the arguments of a program (in small letters), told apart by what is known of its options."""
+    """Return the arguments of a program (in small letters), classified by what is known of its options."""
     parsed, waiting, after_unknown, after_dashes = ParsedArguments(), "", False, False
     value_options = VALUE_OPTIONS.get(program)
     flag_options = FLAG_OPTIONS.get(program, ())

@@ -1,4 +1,4 @@
-"""What a call does, as a headline: a verb, the one thing that it is about, and where."""
+"""The headline of a call: a verb, the one thing that it is about, and where."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CallHeadline:
         return " ".join(filter(None, (self.verb, self.subject, self.rest)))
 
     def contains_full_text(self, text: str) -> bool:
-        """Whether all of a text stands in the headline, as its subject or at its end."""
+        """Whether the headline contains all of a text, as its subject or at its end."""
         return text == self.subject or self.rest == f"for {text}" or self.rest.endswith(f"({text})")
 
 

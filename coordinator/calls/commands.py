@@ -1,4 +1,4 @@
-"""What a simple command is: one program with its words, as the shell would start it."""
+"""The simple command: one program with its words, as the shell would start it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SimpleCommand:
     is_wrapper: it starts the next command, and does something of its own as well.
     has_code: it is given a program of another language, which nobody reads (`python -c`).
     unreadable: why it is not known what it runs; "" where that is known.
-    span: where it stands in the text of the call, in characters; None inside a text that it starts.
+    span: where it is in the text of the call, in characters; None inside a text that it starts.
     started_words: how many words at its end are the command that it starts.
     """
 

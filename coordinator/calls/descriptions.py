@@ -72,14 +72,14 @@ class CallDescription:
 
     @property
     def runs_outside_agent_folder(self) -> bool:
-        """Whether a field of the call sets a working directory that is not known to lie in that of its agent."""
+        """Whether a field of the call sets a working directory that is not known to be in that of its agent."""
         if self.folder is None or self.folder == self.agent_folder:
             return False
         return self.agent_folder is None or not is_in_folder(self.folder, self.agent_folder)
 
     @cached_property
     def command_texts(self) -> tuple[str, ...]:
-        """Each command as the shell would run it, and without what stands between program and sub-command."""
+        """Each command as the shell would run it, and without the words between program and sub-command."""
         texts = [
             text for command in self.commands if command.words for text in list_rule_match_texts(command)
         ]

@@ -53,7 +53,7 @@ UNREAD_SED = ShellWord(None, reason="a script of sed, which runs commands")
 
 
 def find_embedded_shell_scripts(command: SimpleCommand) -> Iterator[ShellWord]:
-    """Yield the shell texts that a command may run beside itself; unknown words for those that cannot be read."""
+    """Yield the shell texts that a command may run besides itself; unknown words for those that cannot be read."""
     for name, value in command.assignments:
         yield from find_script_in_variable(name, value)
     program = command.lowercase_program_name
@@ -78,7 +78,7 @@ def find_script_in_variable(name: str, value: ShellWord) -> Iterator[ShellWord]:
 
 
 def find_option_value_scripts(command: SimpleCommand, options: frozenset[str]) -> Iterator[ShellWord]:
-    """Yield the values of these options, whether they stand in the same word or in the next."""
+    """Yield the values of these options, whether they are in the same word or in the next."""
     words = iter(command.arguments)
     for word in words:
         text = word.text if word.text is not None else word.prefix
@@ -95,7 +95,7 @@ def find_option_value_scripts(command: SimpleCommand, options: frozenset[str]) -
 
 
 def find_editor_shell_commands(command: SimpleCommand) -> Iterator[ShellWord]:
-    """Yield what an editor is told to run: `-c '!make'`, `+!make`."""
+    """Yield the commands that an editor runs: `-c '!make'`, `+!make`."""
     for word in command.arguments:
         text = (word.text or "").removeprefix("+").lstrip(":")
         if text.startswith("!"):
@@ -103,7 +103,7 @@ def find_editor_shell_commands(command: SimpleCommand) -> Iterator[ShellWord]:
 
 
 def find_git_shell_commands(command: SimpleCommand) -> Iterator[ShellWord]:
-    """Yield what git is told to run: by settings of this call, by an alias, for each commit or submodule."""
+    """Yield the commands that git runs: by settings of this call, by an alias, for each commit or submodule."""
     items = command.parsed_arguments.items
     for item in items:
         text = item.word.text

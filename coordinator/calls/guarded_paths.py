@@ -1,6 +1,6 @@
 """Files that hold credentials, and files by which an agent or Signalbox is guarded.
 
-No allow rule covers one of them unless it names it: whoever may write an agent's settings can switch its hooks off. The
+No allow rule covers one of them unless it names it: who may write an agent's settings can switch its hooks off. The
 patterns are written as rules write paths (policy.rules.terms).
 """
 

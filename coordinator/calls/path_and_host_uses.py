@@ -74,7 +74,7 @@ class PathUse(NamedTuple):
     path: absolute, `..` resolved; `~` is the user's home folder. None where it is not known.
     prefix: of a path that is not known, the folder in which it begins; "" where nothing is known.
     text: as the call writes it.
-    is_below: not the path alone: whatever fits a pattern, or lies below it.
+    is_below: not the path alone: whatever fits a pattern, or is below it.
     is_redirection: the shell itself opens it.
     is_recursive: every file below it is read, whatever its name.
     """

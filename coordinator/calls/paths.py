@@ -69,7 +69,7 @@ def is_home_or_system_folder(path: str) -> bool:
 
 
 def is_in_folder(path: str, folder: str) -> bool:
-    """Say whether a path is a folder or lies below it. Both are absolute."""
+    """Say whether a path is a folder or is below it. Both are absolute."""
     if folder == "/":
         return path.startswith("/")
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")

@@ -1,5 +1,4 @@
-"""What known programs do with their arguments: which are options with a value, paths, addresses or"
-" plain text."""
+"""Known programs and their arguments: which are options with a value, paths, addresses or plain text."""
 
 from __future__ import annotations
 
@@ -300,7 +299,7 @@ GIT_READING = parse_option_names(
 )
 # Options that take a value in some sub-commands, and none in those that read.
 GIT_FLAGS = parse_option_names("-m -b -B -s -u -o -X --pretty")
-# Options that may stand alone: a word behind them that looks like an option is one.
+# Options that may be used without a value: a word after them that looks like an option is one.
 OPTIONAL_VALUES: dict[str, frozenset[str]] = {
     "git": (GIT_FLAGS - {"-m"}) | {"--format"},
     "make": parse_option_names("-j -l"),

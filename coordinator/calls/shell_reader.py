@@ -185,7 +185,7 @@ class ShellReader:
             self._walk_command_sequence(node, depth, stdin)
 
     def _list_checked_child_nodes(self, node: Node) -> list[Node]:
-        """Return the parts of a node. What stands between them must be blank, or the text counts as unreadable.
+        """Return the parts of a node. The text between them must be blank, or the whole counts as unreadable.
 
         The grammar passes over some texts (a quoted blank, a lone `-` before a heredoc), which the shell does not.
         """
@@ -387,7 +387,7 @@ class ShellReader:
         self._output = predict_command_output(command, stdin)
 
     def _is_part_of_previous_word(self, previous: Node, node: Node) -> bool:
-        """Say whether a node belongs to the word before it: nothing stands between, or a continued line."""
+        """Say whether a node belongs to the word before it: nothing is between, or a continued line."""
         gap = self._source[previous.end_byte : node.start_byte]
         return not gap or _CONTINUED.fullmatch(gap) is not None
 
@@ -485,7 +485,7 @@ class ShellReader:
         self._collect_joined_script_commands(command.arguments)
 
     def _interpret_coproc(self, command: SimpleCommand, stdin: _Input | None, depth: int) -> None:
-        """Read the command that runs beside the shell. The grammar knows no block there, nor the name before it."""
+        """Read the command that runs next to the shell. The grammar knows no block there, nor the name before it."""
         texts = [word.text for word in command.arguments[:2]]
         if any(text in BLOCK_WORDS for text in texts):
             self._record_simple_command(replace(command, unreadable="the block of a coproc"))

@@ -19,7 +19,7 @@ from coordinator.calls.shell_parser import MAX_SYNTAX_DEPTH, TOO_DEEP, ShellBudg
 
 MAX_BRACE_WORDS = 64  # that braces make of one word
 LONGEST_SHOWN = 80  # characters of a part that a reason quotes
-# Stand for a quoted character that would mean something outside quotes; none of them can be in a stored text.
+# Placeholders of quoted characters that would mean something outside quotes; none of them can be in a stored text.
 _SPECIAL = "~*?[]{},"
 _PROTECT = {ord(char): 0xF0000 + position for position, char in enumerate(_SPECIAL)}
 _REVEAL = {0xF0000 + position: char for position, char in enumerate(_SPECIAL)}
@@ -136,7 +136,7 @@ class WordReader:
         return pieces
 
     def _parse_double_quoted_pieces(self, node: Node, depth: int) -> list[_WordPiece]:
-        """Return the parts of a text in double quotes: its expansions, and what stands between them."""
+        """Return the parts of a text in double quotes: its expansions, and the texts between them."""
         children = node.children
         self._budget.consume_syntax_nodes(len(children))
         start, last = children[0].end_byte, children[-1]

@@ -1,4 +1,4 @@
-"""What agents' own tools do, and which field of their input says it: one table for all dialects.
+"""The agents' own tools, what they do, and which field of their input says it: one table for all dialects.
 
 A tool that is not in the table (an MCP server's, a new one) is read by the names of its fields, and nobody knows what
 it does with them.

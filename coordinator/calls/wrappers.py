@@ -43,13 +43,13 @@ class Wrapper:
 
     values: options that take the next word.
     scripts: options whose value is a shell text.
-    operands: how many words stand before the command.
-    commands: the sub-commands behind which the command stands; any other starts nothing. Empty: no sub-command.
+    operands: how many words come before the command.
+    commands: the sub-commands that the command follows; any other starts nothing. Empty: no sub-command.
     is_transparent: it does nothing else.
-    takes_assignments: `NAME=value` may stand before the command.
+    takes_assignments: `NAME=value` may come before the command.
     is_joined: the words of the command are a shell text together.
     adds_words: it adds words that nobody knows.
-    needs_dashes: the command stands behind `--`.
+    needs_dashes: the command follows `--`.
     only_asks: options with which it starts nothing.
     changes_folder: options whose value is the working directory.
     is_remote: the command runs on another machine, or in another root.

@@ -1,4 +1,4 @@
-"""What can be told of a hook's body that is no JSON: agents have cut them, or left backslashes as they were.
+"""Reading of a hook's body that is no valid JSON: agents have cut them, or left backslashes as they were.
 
 The server and the command that reports to it read such a body alike.
 """
@@ -25,10 +25,10 @@ def strip_byte_order_mark(body: bytes) -> bytes:
 
 
 def extract_unambiguous_fields(body: bytes, names: Iterable[str]) -> dict[str, str]:
-    """Return those of these fields whose text is certain: wherever the name stands, the same plain text follows it.
+    """Return those of these fields whose text is certain: wherever the name occurs, the same plain text follows it.
 
     A field of a call's input may have the name of one of the hook's own. Where the two differ, neither is taken, nor
-    is the tool's name where it may stand within the input.
+    is the tool's name where it may be within the input.
     """
     fields = {}
     outermost = b"{".join(body.split(b"{", 2)[:2])

@@ -13,7 +13,7 @@ MOST_SHELLS = 4  # around the command: an agent's, and ours
 
 
 class CallingProcess:
-    """Whoever called this command. A killed agent leaves the shells between it and the command behind."""
+    """The process that called this command. A killed agent leaves the shells between it and the command behind."""
 
     def __init__(self, parent: int, agent: int, started: bytes) -> None:
         self._parent = parent

@@ -1,9 +1,9 @@
-"""`signalbox hook AGENT`: what agents' settings call. It reports, waits, and answers in the agent's own form.
+"""`signalbox hook AGENT`: the command that agents' settings call. It reports, waits, and answers in the agent's form.
 
 An agent goes on where its hook is silent, slow or broken. So this command answers before the agent's deadline in any
 case. A call that a rule holds for certain is then denied, and until then it keeps asking, under one id, whatever
 becomes of the server. Any other call is left to the agent within a second where Signalbox is away, and what could not
-be told is told later (`spool`).
+be reported is reported later (`spool`).
 
 Two threads: one asks; the other, which needs nothing but the clock, answers where the first hangs.
 """
@@ -52,13 +52,13 @@ LARGEST = 20 << 20  # bytes of a hook that the server reads
 QUICKLY = 0.8  # seconds in which a server that is there has taken a hook
 QUICK_END = 0.9  # when an agent whose call is not held goes on
 UNREACHED_FOR = 60.0  # seconds for which a server that never answered this command is tried
-SILENT_FOR = 15.0  # seconds without a sign of life after which a held call is asked anew
+SILENT_FOR = 15.0  # seconds without a sign of life after which a held call is asked about again
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before another try
 MOST_BROKEN = 3  # answers that are none, after which nobody is asked again
 RETRY_STATUSES = frozenset({408, 429, 502, 503, 504})
 MENDED = RETRY_STATUSES | {401, 403}  # what the same hook may be taken after
 LOOK_EVERY = 1.0  # seconds after which it is seen that the agent has gone
-LATE_WITHIN = 60.0  # seconds in which what was kept is told
+LATE_WITHIN = 60.0  # seconds in which what was kept is sent
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 HELD_BY_RULE = "A rule in Signalbox holds such calls for certain, so it did not run."
 HELD_UNTOLD = "Signalbox has not said yet which calls may run without it, so it did not run."
@@ -145,7 +145,7 @@ class HookCommand:
         self._asks_for_approval = False  # a rule asks about this call, the server said
         self._reached = False  # the server said that it waits for somebody's answer
         self._why = ""  # there is no answer yet
-        self._refusal = ""  # why the server would not hear of it
+        self._refusal = ""  # why the server refused it
         self._may_be_mended = False  # … and whether it may later
         self._ending = False
         self._ends = _thread.allocate_lock()
@@ -277,7 +277,7 @@ class HookCommand:
 
     @property
     def is_before_tool_call(self) -> bool:
-        """Whether the hook tells of a call before it runs."""
+        """Whether the hook reports a call before it runs."""
         return self._is_call and self._event in self._agent.calls
 
     # --- what reports -----------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class HookCommand:
     def _report_hook_and_exit(self) -> NoReturn:
         """Post a hook that nobody waits for; the answer may carry a note for the model.
 
-        Behind others that were not told yet, it waits its turn.
+        Behind others that were not sent yet, it waits its turn.
         """
         self._is_pending = False
         self._set_time_limit(self._began + QUICK_END)
@@ -575,7 +575,7 @@ def write_all_bytes(descriptor: int, text: bytes) -> None:
 
 
 def print_log_line(text: str) -> None:
-    """Print a line for whoever reads the agent's log."""
+    """Print a line to the agent's log."""
     try:
         write_all_bytes(2, f"{text}\n".encode("utf-8", "replace"))
     except OSError:

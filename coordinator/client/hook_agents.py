@@ -1,4 +1,4 @@
-"""What the command must know of an agent where it cannot ask the server: its calls, its deadline, the form of a denial.
+"""Facts about each agent for when the server cannot be asked: its calls, its deadline, the form of a denial.
 
 The server's `dialects` say the same and more; a test compares the two for every agent there is.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-WORDS = "…words…"  # stands in a form where the reason goes
+WORDS = "…words…"  # replaced by the reason in a form
 LONGEST_REASON = 9_000  # characters; Claude Code cuts at 10,000
 
 
@@ -59,12 +59,12 @@ class CallAnswerForms:
 class HookAgent:
     """One agent program.
 
-    Of its hooks, `calls` tell of a call before it runs: by the hook's name, the forms of its answers; a hook that
-    cannot be understood counts as the first of them. The hook's name stands in one of `named_in`. `timeout` is how
+    Of its hooks, `calls` report a call before it runs: by the hook's name, the forms of its answers; a hook that
+    cannot be understood counts as the first of them. The hook's name is in one of `named_in`. `timeout` is how
     many seconds the agent waits for a hook where its settings do not say, or the least that is known. `tool` returns
-    the name that rules know the call's tool by, None where it cannot be told. `session_ends` are the hooks that end a
+    the name that rules know the call's tool by, None where it is unknown. `session_ends` are the hooks that end a
     session, for an agent that streams its hooks: the first is sent for it when the agent has gone. `words` is how its
-    transcript completes what its hooks tell of its words.
+    transcript completes what its hooks report of its messages.
     """
 
     __slots__ = ("calls", "name", "named_in", "session_ends", "timeout", "tool", "words")
@@ -234,7 +234,7 @@ HOOK_AGENTS = {
                     copilot_permission_answer("deny"), copilot_permission_answer("ask")
                 )
             },
-            # Sub-agents' last words are told by their end.
+            # Sub-agents' last messages are reported by their end.
             patterns=TranscriptPatterns(
                 ("Stop",),
                 rb'\A\{"type":"assistant\.message"(?!.*"agentId":")',

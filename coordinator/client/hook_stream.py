@@ -1,8 +1,8 @@
-"""`signalbox hook AGENT --stream`: the hooks of a program that lives long, one a line, for which nobody waits.
+"""`signalbox hook AGENT --stream`: the hooks of a long-running program, one a line, for which nobody waits.
 
 A line on stdin is a hook's id, a blank and its body. Hooks are sent in order, one after the other. Where the server
 is away they are kept (`spool`) and sent later, while this process runs or by the next one. Each id is printed once its
-hook is sent, kept or refused, so that whoever wrote the line may forget it. When stdin ends, or the agent's process
+hook is sent, kept or refused, so that the writer of the line may forget it. When stdin ends, or the agent's process
 does, however that came, the sessions of these hooks end: their agent has gone.
 """
 

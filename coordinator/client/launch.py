@@ -1,8 +1,8 @@
 """Start the client apart from the environment of the agent that calls it.
 
 `signalbox connect` writes it into agents' settings as `python -I -S …/launch.py --settings FILE hook AGENT`. With -I
-and -S Python reads no variable, no folder of the project and no `sitecustomize`, so only what stands in this package
-and in Python's own library runs. `--settings` names the connected file; no variable chooses another server then.
+and -S Python reads no variable, no folder of the project and no `sitecustomize`, so only code of this package
+and of Python's own library runs. `--settings` names the connected file; no variable chooses another server then.
 """
 
 from __future__ import annotations

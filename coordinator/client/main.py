@@ -1,4 +1,4 @@
-"""`signalbox`: the program that runs beside agents, on any machine. Standard library alone, and nothing else of ours.
+"""`signalbox`: the program that runs on agents' machines. It uses the standard library alone, and nothing else of ours.
 
 Agents start it before each of their calls, so it loads no module but its subcommand's. Where the server is installed,
 the server's commands are subcommands, too.
@@ -106,7 +106,7 @@ def run_subcommand(argv: list[str]) -> int:
 
 
 def is_stdout_reader_gone() -> bool:
-    """Say whether whoever read the standard output has gone, as `head` does."""
+    """Say whether the reader of the standard output has gone, as `head` does."""
     poller = select.poll()
     poller.register(1, 0)
     return any(event & select.POLLERR for _, event in poller.poll(0))

@@ -2,7 +2,7 @@
 
 signalbox mcp                       every server that Signalbox lets this agent use, through its gateway
 signalbox mcp SERVER                one of them
-signalbox mcp SERVER -- COMMAND …   a server that has to run here: started beside the agent, each request judged
+signalbox mcp SERVER -- COMMAND …   a server that has to run here: started on the agent's machine, each request judged
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 USAGE = "usage: signalbox mcp-ask\n  An MCP server on stdin and stdout, for `claude -p --permission-prompt-tool`.\n"
 NAME, TOOL = "signalbox", "ask"
-# Versions of MCP that begin with `initialize`; the newest is offered to whoever asks for another.
+# Versions of MCP that begin with `initialize`; the newest is offered to a client that asks for another.
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 AGENT = "claude-code"  # the one agent that asks by such a tool
 WAIT = 600.0  # seconds for which the server holds one request; then it is put again, and is the same one
@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
             server.handle_mcp_message(line)
     except LineBudgetExceeded as problem:
         sys.stderr.write(f"The client wrote {problem}.\n")
-    # Whoever asked is gone: their lines break off, which closes what nobody was told to wait for.
+    # The client is gone: its response streams break off, which closes requests that no client was asked to wait for.
     sys.stdout.flush()
     os._exit(0)
 

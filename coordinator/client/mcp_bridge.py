@@ -51,7 +51,7 @@ class GatewayBridge:
         self._session: str | None = None
         self._version: str | None = None
         self._greeting: tuple[dict[str, Any], bytes] | None = None  # the agent's `initialize`
-        self._is_greeted = False  # … and whether it said that it has heard the answer
+        self._is_greeted = False  # … and whether it confirmed that it received the answer
         self._beginning = threading.Lock()
 
     def relay_until_stdin_closes(self) -> int:
@@ -170,7 +170,7 @@ class GatewayBridge:
             except GatewayRequestFailed as problem:
                 raise GatewayRequestFailed(
                     str(problem)
-                ) from None  # what it was told is no answer to anything that the agent asks
+                ) from None  # what it received is no answer to anything that the agent asks
             except (OSError, http.client.HTTPException):
                 raise GatewayRequestFailed("it broke off before a new session had begun") from None
             if answer.getheader(SESSION) is None:

@@ -1,4 +1,4 @@
-"""A stdio MCP server that runs beside its agent, with Signalbox before each call of its tools. Fails closed.
+"""A stdio MCP server that runs on its agent's machine, with Signalbox before each call of its tools. Fails closed.
 
 What the server says passes through as it came, but for the list of tools, which shows those that the agent may call or
 ask for, and for what it asks of its client (its model, its person, its folders), which policy must allow. What the
@@ -30,7 +30,7 @@ from coordinator.client.settings import NotConnected
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 UNREACHED_FOR = 30.0  # seconds for which a server that cannot be reached is tried before a call is denied
 ENDS_WITHIN = 5.0  # seconds that a server has to end once its input has
-MOST_TOLD = 64 * 1024  # bytes of a result that Signalbox is told
+MOST_TOLD = 64 * 1024  # bytes of a result that are sent to Signalbox
 NOBODY = "Signalbox could not be asked, so the call did not run: {}. Do not work around it; try again later."
 NO_CONNECTION = -32000
 
@@ -52,7 +52,7 @@ class McpGuard:
     def serve_guarded_server(self) -> int:
         """Start the server and pass on what both say until one of them ends; return its exit code."""
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - what whoever set the agent up named
+            self._process = subprocess.Popen(  # noqa: S603 - the command that the agent's settings name
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=build_server_environment()
             )
         except OSError as problem:
@@ -142,7 +142,7 @@ class McpGuard:
             self._write_to_server(line)
 
     def _write_to_server(self, line: bytes) -> None:
-        """Give the server a line; its input is the caller's. It may read no more before its own words are heard."""
+        """Write a line to the server; its input is the caller's. It may read no more before its own output is read."""
         assert self._process is not None
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
@@ -349,7 +349,7 @@ class LocalServerCall:
         raise CallRefused("The call was cancelled.")
 
     def report_cancellation(self, reason: str) -> None:
-        """Tell Signalbox that nobody waits for the call any more, and for what `reason` by the client's own words."""
+        """Report to Signalbox that nobody waits for the call any more, and the `reason` in the client's words."""
         path, until = f"/api/mcp/calls/{quote(self._id, safe='')}/cancel", time.monotonic() + UNREACHED_FOR
         pause = FIRST_PAUSE
         while time.monotonic() < until:
@@ -377,7 +377,7 @@ class LocalServerCall:
             mcp_lines.send_jsonrpc_message({"method": "notifications/progress", "params": params})
 
     def report_call_result(self, message: dict[str, Any]) -> None:
-        """Tell Signalbox how the call ended."""
+        """Report to Signalbox how the call ended."""
         if self.began is None:
             return
         result = message.get("result")

@@ -47,7 +47,7 @@ def parse_mcp_line(line: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise AmbiguousMessage("Send one JSON-RPC message on each line, as an object.")
     number = value.get("id")
-    if b"\r" in line.rstrip(b"\r\n"):  # many servers take what stands after it for a message of its own
+    if b"\r" in line.rstrip(b"\r\n"):  # many servers take what follows it for a message of its own
         raise AmbiguousMessage("The message has a line break in it.", number)
     for level, known_names in zip((value, value.get("params")), KNOWN, strict=True):
         require_exact_key_case(level, known_names, number)

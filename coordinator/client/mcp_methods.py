@@ -1,10 +1,10 @@
-"""Which messages of clients go on to servers, and with which members. What is not named here stays here.
+"""Messages of clients that are passed on to servers, and their members. What is not named here is not passed on.
 
 A server may act on any method and any member that it knows, also on those that no version of MCP has. So nothing
 passes by default: a request with another method is refused, a notification is dropped, and of a message that passes
 each member that its method does not have is left out. What a person approves is then all that a server gets.
 
-For the gateway and for `signalbox mcp` beside an agent alike.
+For the gateway and for `signalbox mcp` on an agent's machine alike.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PAGE = frozenset({"cursor"})
 _RETRY = frozenset(
     {"requestState", "inputResponses"}
 )  # of requests to which a server may answer with a question
-# The requests that pass, and the members of their params beside `_meta`.
+# The requests that pass, and the members of their params in addition to `_meta`.
 REQUESTS: dict[str, tuple[RequestUse, frozenset[str]]] = {
     "initialize": (RequestUse.CONNECTION, frozenset({"protocolVersion", "capabilities", "clientInfo"})),
     "ping": (RequestUse.CONNECTION, frozenset()),

@@ -1,4 +1,4 @@
-"""What an MCP server beside its agent asks of the agent's client: its model, its person, its folders.
+"""Requests of a local MCP server to its agent's client: for its model, its person, its folders.
 
 Each request is put before Signalbox and reaches the client where policy allows it. So does each answer of the client:
 the same request is asked about once more, since a brake may be on by then. What Signalbox refuses, or cannot be asked

@@ -1,7 +1,7 @@
 """Lines of a pipe on which a program writes one JSON-RPC message a line, within a budget.
 
 Every reader of such a pipe splits what it read with `MessageLines`: the hosts of MCP servers, discovery, the runner and
-the programs beside agents. How a chunk is read (blocking, asyncio, anyio) is the reader's own. Standard library alone.
+local programs of agents. How a chunk is read (blocking, asyncio, anyio) is the reader's own. Standard library alone.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MessageLines:
         return [line for line in lines if line.strip()]
 
     def pop_unterminated_line(self) -> bytes:
-        """Return what stood after the last line's end when the pipe was closed; nothing where that is blank."""
+        """Return the text after the last line's end when the pipe was closed; nothing where that is blank."""
         rest, self._parts, self._parts_bytes = b"".join(self._parts), [], 0
         if self._is_first:
             rest = rest.removeprefix(BYTE_ORDER_MARK)

@@ -1,4 +1,4 @@
-"""Which calls are held for certain, as the server said last: kept for when it cannot be reached.
+"""The calls that are held for certain, as last received from the server: kept for when it cannot be reached.
 
 The server says it with its answers (`X-Signalbox-Held`, made by its `policy.certain`): a JSON list of pairs of a word,
 `hold` or `free`, and tool names; of those that name a tool the first counts, and a tool that none names is free.

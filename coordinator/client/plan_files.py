@@ -1,6 +1,6 @@
-"""The plan of an agent whose call only names the plan's file: it lies on the agent's machine alone.
+"""The plan of an agent whose call only names the plan's file, which is stored on the agent's machine only.
 
-Gemini CLI's `exit_plan_mode` names a file in the session's folder of plans, which lies beside its transcript, or in one
+Gemini CLI's `exit_plan_mode` names a file in the session's folder of plans, which is next to its transcript, or in one
 of the project. So the hook carries the beginning of that file.
 """
 
@@ -33,7 +33,7 @@ def add_plan_text_to_hook(body: bytes, payload: Mapping[str, Any]) -> bytes:
 
 
 def iterate_plan_paths(payload: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the folders in which the plan may lie, as Gemini CLI looks for it, each with its name there."""
+    """Yield the folders in which the plan may be, as Gemini CLI looks for it, each with its name there."""
     tool_input = payload.get("tool_input")
     name = tool_input.get(NAME_FIELD) if isinstance(tool_input, dict) else None
     if not isinstance(name, str) or not name.lower().endswith(ENDINGS) or "\0" in name:

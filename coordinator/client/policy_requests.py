@@ -1,4 +1,4 @@
-"""What an MCP server beside its agent, and its client, want to do: put before Signalbox, which decides."""
+"""Requests of a local MCP server and its client, put before Signalbox, which decides."""
 
 from __future__ import annotations
 

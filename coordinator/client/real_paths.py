@@ -1,8 +1,8 @@
-"""Where the symbolic links lead that a call goes through: only the agent's machine can tell.
+"""Real paths behind the symbolic links of a call, which only the agent's machine can resolve.
 
 A rule about a path looks at the path as a call writes it and at the one that it really names. So the links on the way
-to every path of a call are put into the hook's body, each with the real path behind it. Links that lie directly below
-the root folder are left out: they belong to the system (`/tmp` on a Mac), and rules are written with their names.
+to every path of a call are put into the hook's body, each with the real path behind it. Links directly below the
+root folder are left out: they belong to the system (`/tmp` on a Mac), and rules are written with their names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_LINKS = 50
 LONGEST_PATH = 4096  # characters
 LONGEST_TEXT = 64 << 10  # characters of one text that are looked through
 NOT_OF_THE_CALL = frozenset({"session_id", "transcript_path", "hook_event_name", "prompt", "permission_mode"})
-# Words of a command: what stands between blanks, quotes, signs of the shell, `=` and `:`.
+# Words of a command: the texts between blanks, quotes, signs of the shell, `=` and `:`.
 _WORD = re.compile(r"[^\s'\"`|&;<>()={}\[\],:$*?]+")
 
 

@@ -1,6 +1,6 @@
 """`signalbox import`: send what the agents on this machine have written to the server, which adds what is new to it.
 
-What was sent is noted beside the connection (`sent_transcripts.json`), so that a file is sent again only when it has
+What was sent is noted next to the connection (`sent_transcripts.json`), so that a file is sent again only when it has
 changed. The server knows each event, so a file that is sent twice adds nothing twice.
 """
 
@@ -352,12 +352,12 @@ def iterate_transcript_batches(changed_files: list[ChangedTranscript]) -> Iterat
         yield batch
 
 
-# What readers look up beside a transcript: the kind of a sub-agent, and a project's folder.
+# What readers look up next to a transcript: the kind of a sub-agent, and a project's folder.
 COMPANIONS = ("{stem}.meta.json", "{folder}/../.project_root", "{folder}/../../.project_root")
 
 
 def pack_transcripts_as_zip(batch: list[ChangedTranscript]) -> tuple[bytes, dict[str, str]]:
-    """Return the files, and what is looked up beside them, as a zip archive, and why files of the batch are not in it.
+    """Return the files, and their companion files, as a zip archive, and why files of the batch are not in it.
 
     One that has gone is left out without a word.
     """

@@ -1,4 +1,4 @@
-"""Where the server is and which key opens it: in the file that `signalbox connect` wrote, or in the environment.
+"""The server's address and key, from the file that `signalbox connect` wrote, or from the environment.
 
 The file is `~/.config/signalbox/client.json` (`$XDG_CONFIG_HOME` moves it):
 
@@ -11,8 +11,8 @@ connected. Without `--settings` a hook still prefers the file; programs that peo
 the variables.
 
 `agents` is what was connected, by name, and what `connect` wants to remember of each. This module reads one
-thing of it: `hold`, whether an agent's calls are held for certain while nobody has heard from the server yet
-(default: yes).
+thing of it: `hold`, whether an agent's calls are held for certain while nothing was received from the server
+yet (default: yes).
 
 The file holds a key, so only its owner may read it; a file that others can read is refused, not repaired: the
 key in it is known already.
@@ -41,7 +41,7 @@ PROXY_VARIABLES = tuple(
 )
 # What is remembered of the environment in which a person connected, because the server is reached by it.
 REMEMBERED_VARIABLES = ("HOME", "XDG_STATE_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", *PROXY_VARIABLES)
-# What besides decides which server is reached, or what OpenSSL loads.
+# Other variables that decide which server is reached, or what OpenSSL loads.
 OTHER_VARIABLES = (
     URL_VARIABLE, KEY_VARIABLE, "XDG_CONFIG_HOME",
     "OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES", "SSLKEYLOGFILE",
@@ -56,7 +56,7 @@ class NotConnected(Exception):
 class ClientSettings:
     """The server's address (no slash at its end), the key ("" where none is needed), and what `connect` wrote.
 
-    `agents` are the connected ones by name, `environment` the REMEMBERED_VARIABLES of whoever connected.
+    `agents` are the connected ones by name, `environment` the REMEMBERED_VARIABLES of the person who connected.
     """
 
     __slots__ = ("agents", "environment", "key", "url")
@@ -96,7 +96,7 @@ def use_settings_file(path: str) -> None:
     try:
         stored = read_client_settings()
     except NotConnected:
-        return  # whoever needs the settings reads them, and says what is wrong
+        return  # code that needs the settings reads them, and says what is wrong
     if stored is not None:
         os.environ.update(stored.environment)
 
@@ -118,7 +118,7 @@ def client_settings_path() -> str:
 def make_private_folder(path: str) -> None:
     """Make a folder, and those above that are missing, for this user alone, whatever the umask. Raises OSError.
 
-    `os.makedirs` would leave the ones above to the umask, and who can write there can replace what lies below.
+    `os.makedirs` would leave the ones above to the umask, and who can write there can replace what is below.
     """
     parent = os.path.dirname(path)
     if parent and not os.path.isdir(parent):
@@ -128,7 +128,7 @@ def make_private_folder(path: str) -> None:
 
 
 def client_state_folder() -> str:
-    """Return the folder for what programs beside agents keep: the spool, and which calls are held for certain."""
+    """Return the folder for the state of local programs: the spool, and which calls are held for certain."""
     return os.path.join(xdg_base_folder("XDG_STATE_HOME", os.path.join(".local", "state")), "signalbox")
 
 

@@ -1,8 +1,8 @@
 """The shell lines of Claude Code's skills and slash commands, read on the agent's machine before they run.
 
 Claude Code runs the lines (`` !`command` `` and blocks that begin with ```!) while it loads such a text. Newer versions
-tell each to the hook PreSkillShellCommand; about others nobody would hear. So `signalbox hook` reads the files and
-sends their lines along (`FIELD`). It reads every file that may be meant: more lines than run are shown rather than
+report each to the hook PreSkillShellCommand; those of others would go unreported. So `signalbox hook` reads the files
+and sends their lines along (`FIELD`). It reads every file that may be meant: more lines than run are shown rather than
 fewer. A file that is exchanged between this look and the start of the lines is not seen.
 """
 
@@ -37,7 +37,7 @@ SKIPPED_FOLDERS = frozenset({".git", "node_modules", ".venv", "__pycache__"})
 
 
 def is_skill_hook(payload: Mapping[str, Any]) -> bool:
-    """Say whether a hook of Claude Code tells of a skill or a slash command that is about to be loaded."""
+    """Say whether a hook of Claude Code reports a skill or a slash command that is about to be loaded."""
     name = payload.get("hook_event_name")
     if name == EXPANSION:
         return True
@@ -47,8 +47,8 @@ def is_skill_hook(payload: Mapping[str, Any]) -> bool:
 def describe_skill_shell_lines(payload: Mapping[str, Any], *, is_registered: bool = True) -> dict[str, Any]:
     """Return what is known of the shell lines that such a hook's skill or command runs while it is loaded.
 
-    `held` is true where the program itself tells each line to a hook, and ours `is_registered` for it. Otherwise
-    `lines` are the lines and `files` where they stand; `problem` says why there may be others.
+    `held` is true where the program itself reports each line to a hook, and ours `is_registered` for it. Otherwise
+    `lines` are the lines and `files` where they are; `problem` says why there may be others.
     """
     if is_registered and parent_executable_contains_bytes(OWN_HOOK, os.getppid()):
         return {"held": True}
@@ -81,7 +81,7 @@ def describe_skill_shell_lines(payload: Mapping[str, Any], *, is_registered: boo
 def is_skill_hook_registered(file: object) -> bool:
     """Say whether settings that we connected register the hook for shell lines.
 
-    A program that did not know the hook when it was connected, or wrote its settings anew, may have been updated since.
+    A program that did not know the hook when it was connected, or rewrote its settings, may have been updated since.
     Where `file` is None, an older `signalbox connect` wrote the settings, always with that hook.
     """
     if not isinstance(file, str):
@@ -114,7 +114,7 @@ def parse_skill_call(payload: Mapping[str, Any]) -> tuple[str | None, str]:
 def extract_shell_lines(text: str) -> list[str]:
     """Return every shell line that a skill's text may hold, each once, in their order.
 
-    Wherever a mark stands a line is taken to begin, also in an example and within another line.
+    Wherever a mark is found a line is taken to begin, also in an example and within another line.
     """
     shell_texts: list[str] = []
     for opening, closing in (("```!", "```"), ("!`", "`")):
@@ -167,7 +167,7 @@ class SkillFileSearch:
         self.problem = ""
 
     def find_skill_texts(self, name: str, cwd: str) -> list[tuple[str, str]]:
-        """Return the files that may be meant by a name, and what stands in them."""
+        """Return the files that may be meant by a name, and their contents."""
         skill_texts: list[tuple[str, str]] = []
         folded_name = name.casefold()
         last = folded_name.rpartition(":")[2]
@@ -257,7 +257,7 @@ def skill_name_from_path(path: str) -> str:
 
 
 def front_matter_names(text: str) -> list[str]:
-    """Return the name that a file's head gives it, whole and without what stands before its colon."""
+    """Return the name that a file's head gives it, whole and without the part before its colon."""
     for line in front_matter_lines(text):
         key, colon, value = line.partition(":")
         if colon and key.strip().casefold() == "name":

@@ -106,13 +106,13 @@ class HookSpool:
     def send_spooled_hooks(self, tell: Callable[[UnsentHook], bool]) -> None:
         """Send what is kept, in order, and remove it; `tell` returns False where the rest has to wait. Raises OSError.
 
-        Nothing where another process is at it.
+        Does nothing where another process is sending.
         """
         with self._hold_sender_lock() as is_only_sender:
             while is_only_sender and (numbers := self.list_hook_numbers()):
                 for number in numbers:
                     spooled_hook = self.read_spooled_hook(number)
-                    # A clock that was put back makes an age negative; one that is far off tells nothing.
+                    # A clock that was put back makes an age negative; one that is far off is useless.
                     if (
                         spooled_hook is not None
                         and abs(time.time() - spooled_hook.at) < HOOK_KEPT_FOR

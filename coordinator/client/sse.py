@@ -53,7 +53,7 @@ def require_event_line_limit(event: bytes) -> None:
 
 @dataclass(slots=True)
 class StreamPosition:
-    """How far a stream was heard: the id after which its rest can be asked for, if any, and how long to wait first."""
+    """How far a stream was read: the id after which its rest can be requested, if any, and how long to wait first."""
 
     last_id: bytes = b""
     retry: float = 0.0

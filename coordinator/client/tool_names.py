@@ -1,7 +1,7 @@
-"""How a call of an MCP server's tool is named, for every agent alike; the server and the program beside agents use it.
+"""Names of MCP tools, the same for every agent; used by the server and by the program on agents' machines.
 
 Agents name such calls in their own ways, some with the server's and the tool's name as people wrote them. Rules and
-grants know one name: `mcp__server__tool`, in which each character other than letters, digits, _ and - stands as _.
+grants know one name: `mcp__server__tool`, in which each character other than letters, digits, _ and - becomes _.
 """
 
 from __future__ import annotations

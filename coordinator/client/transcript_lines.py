@@ -1,9 +1,9 @@
-"""What an agent said in its own transcript goes along with the hook that ends its turn.
+"""Lines of an agent's own transcript, sent along with the hook that ends its turn.
 
-Codex's hooks tell the last words of a turn alone, and nothing of its limits, Gemini CLI's all words as one text. Both
-name their transcript, a file of one JSON document a line; the lines with the agent's words, and the newest with its
-limits, are put into the hook's body. The server knows each by its origin, so that lines which come again, or are
-imported later, change nothing.
+Codex's hooks report the last message of a turn only, and nothing of its limits, Gemini CLI's all messages as one text.
+Both name their transcript, a file of one JSON document a line; the lines with the agent's messages, and the newest
+with its limits, are put into the hook's body. The server knows each by its origin, so that lines which come again, or
+are imported later, change nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LARGEST_LINES = 384 << 10  # bytes of lines that go along, so that the hook can 
 class TranscriptPatterns:
     """How an agent's transcript is read: `hooks` end a turn, `line` finds lines with its words, `prompt` what began it.
 
-    Without a line that matches `prompt` nothing goes along; None where each line stands for itself. Of a line's
+    Without a line that matches `prompt` nothing goes along; None where each line is complete in itself. Of a line's
     document only `fields` go along; without any the line goes as it is. Of the lines that `latest` finds, the newest
     goes along. `written` finds the line that an agent which
     writes behind its hooks puts at the end; it is waited for.

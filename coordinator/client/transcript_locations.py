@@ -1,4 +1,4 @@
-"""Where agents keep their transcripts, and which files those are."""
+"""Locations of agents' transcripts, and the files themselves."""
 
 from __future__ import annotations
 

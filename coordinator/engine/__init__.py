@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL do differently: the one room that asks which of the two it is.
+"""Differences between SQLite and PostgreSQL: the one package that checks which of the two it is.
 
 One module a subject, both engines side by side. Functions are named for what they do, so that callers need not
 know the engine. Statements run in the caller's transaction, on the default connection.

@@ -133,7 +133,7 @@ def sqlite_insert_statement(
 def rows_select_sql(rows: Sequence[Sequence[Any]], *types: str) -> tuple[str, list[Any]]:
     """Return a SELECT that gives `rows`, of columns of these types (`text`, `bigint`), and its parameters.
 
-    It may stand in `INSERT … ON CONFLICT`.
+    It may be used in `INSERT … ON CONFLICT`.
     """
     packed = [msgspec.json.encode(rows).decode()]
     if is_sqlite():

@@ -1,4 +1,4 @@
-"""The triggers that write `changes`, and how what stands is told from what should (feed.triggers says which tables).
+"""The triggers that write `changes`, and the comparison of current with wanted triggers (tables: feed.triggers).
 
 SQLite: plain AFTER triggers. There is one writer at a time, so ids follow commit order by themselves.
 
@@ -10,7 +10,7 @@ may then wait for a row. Two who delete a person and edit that person's groups i
 PostgreSQL's deadlock error; the documents' foreign keys are all checked at once.) The lock is re-entrant and
 equal NOTIFYs of one transaction are sent once, so both are simply asked for on every row. Two consequences: a
 transaction that is rolled back, such as a test's, writes no changes; and a migration must not write rows of a
-told table and alter that table in one transaction.
+table in the feed and alter that table in one transaction.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PREFIX = "sbx_feed_"
 
 @dataclass(frozen=True, slots=True)
 class FeedTable:
-    """One table that the feed tells of: which topic, which column names the row, which its parent."""
+    """One table that the feed reports: which topic, which column names the row, which its parent."""
 
     table: str
     key: str
@@ -40,13 +40,13 @@ class FeedTable:
     parent: str | None = None
     quiet: frozenset[str] = frozenset()
     ops: tuple[str, ...] = ("insert", "update", "delete")
-    # A row of this table is a part of the thing told of: whatever happens to it is an update of that thing.
+    # A row of this table is a part of the reported object: whatever happens to it is an update of that object.
     part: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FeedTrigger:
-    """One trigger as it should stand: what makes it, and what is compared with what stands."""
+    """One wanted trigger: what makes it, and what is compared with the current one."""
 
     name: str
     table: str
@@ -54,7 +54,7 @@ class FeedTrigger:
 
     @property
     def trigger_fingerprint(self) -> str:
-        """What tells this trigger from an older one of the same name."""
+        """What distinguishes this trigger from an older one of the same name."""
         return hashlib.sha256("\n".join(self.statements).encode()).hexdigest()
 
 
@@ -121,7 +121,7 @@ def drop_trigger_functions(
 def build_feed_triggers(
     on: BaseDatabaseWrapper, feed_table: FeedTable, columns: list[str]
 ) -> Iterator[FeedTrigger]:
-    """Yield the triggers of a told table that has these columns."""
+    """Yield the triggers of a table in the feed that has these columns."""
     return (build_sqlite_triggers if is_sqlite(on) else build_postgres_triggers)(feed_table, columns)
 
 
@@ -144,7 +144,7 @@ def build_sqlite_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator
                 f"{f' WHEN {watched}' if op == 'update' else ''}\nBEGIN\n"
                 "    INSERT INTO changes (at, topic, key, parent, op) VALUES (\n"
                 "        CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER),\n"
-                # SQLite takes NULL in a TEXT PRIMARY KEY: whoever stores such a row shall not be refused for our sake.
+                # SQLite takes NULL in a TEXT PRIMARY KEY: a program that stores such a row must not fail for our sake.
                 f"        '{feed_table.topic}', coalesce({row}.{feed_table.key}, ''),"
                 f" {parent_column_sql(feed_table, row)},"
                 f" '{published_operation(feed_table, op)}');\nEND",
@@ -174,7 +174,7 @@ def build_postgres_triggers(feed_table: FeedTable, columns: list[str]) -> Iterat
 
 
 def postgres_trigger_body(feed_table: FeedTable) -> str:
-    """Return the function that a told table's triggers share. It names columns: a row may hold megabytes."""
+    """Return the function that the triggers of a feed table share. It names columns: a row may hold megabytes."""
 
     def insert_change(row: str, op: str) -> str:
         return (

@@ -33,7 +33,7 @@ class CommitWatcher(Protocol):
         """Return once something may have been committed, the feed was woken, or it is time to look anyway."""
 
     def close(self) -> None:
-        """Give back what it holds besides its connection."""
+        """Release what it holds besides its connection."""
 
 
 class SqliteCommitWatcher:

@@ -1,4 +1,4 @@
-"""What a move from SQLite to PostgreSQL leaves in the two databases."""
+"""The state that a move from SQLite to PostgreSQL leaves in the two databases."""
 
 from __future__ import annotations
 

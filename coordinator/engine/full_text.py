@@ -1,7 +1,7 @@
 """The index of events' words: FTS5 on SQLite, a tsvector with a GIN index on PostgreSQL.
 
-Beside it stand the words by themselves (`sbx_search_terms`), so that a piece of a word becomes the words it is a
-piece of. They are found by the threes of letters in them: by FTS5's trigram tokenizer (`sbx_search_pieces`, over
+The words are also stored by themselves (`sbx_search_terms`), so that a piece of a word becomes the words it is a
+piece of. They are found by the trigrams in them: by FTS5's trigram tokenizer (`sbx_search_pieces`, over
 `sbx_search_words`), or by a GIN index over `sbx_pieces(word)`. Words that were kept before there were pieces are
 `cut` into them one after the other.
 """
@@ -34,7 +34,7 @@ _UNUSED = {
 
 
 class SearchPhrase(Protocol):
-    """Words that must stand side by side; the last one may go on (`prefix`). See search.text.Term."""
+    """Words that must be adjacent; the last one may go on (`prefix`). See search.text.Term."""
 
     @property
     def words(self) -> tuple[str, ...]: ...
@@ -281,7 +281,7 @@ def prepare_search_index_removal(
 ) -> Iterator[Callable[[Sequence[int]], None]]:
     """Give a function that takes some of the events `event_ids` out of the index, called in a transaction.
 
-    SQLite's index keeps no texts, and FTS5 takes an event's words out only if it is told them. So they are looked
+    SQLite's index keeps no texts, and FTS5 removes an event's words only if it is given them. So they are looked
     for in the index itself first: one walk through its words, `stretches_of_words` at a time, for all of `event_ids`.
     """
     if not is_sqlite():

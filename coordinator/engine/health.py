@@ -1,4 +1,4 @@
-"""What the database says of itself."""
+"""The database's health as it reports it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def database_version() -> str:
 
 
 def has_trigger(name: str) -> bool:
-    """Say whether a trigger of this name stands."""
+    """Say whether a trigger of this name exists."""
     where = "sqlite_master WHERE type = 'trigger' AND name" if is_sqlite() else "pg_trigger WHERE tgname"
     return bool(select_scalar(f"SELECT count(*) FROM {where} = %s", name))
 

@@ -17,7 +17,7 @@ from django.db.backends.signals import connection_created
 from coordinator.engine import is_sqlite
 
 # PostgreSQL's words for a deadlock and for a lock that was not had within `bound_lock_waits`: the transaction is undone
-# as a whole, and whoever has time left tries again.
+# as a whole, and a caller with time left tries again.
 DEADLOCK, NO_LOCK = "40P01", "55P03"
 EACH_CONNECTION_WAITS = 3.0  # seconds for a lock of PostgreSQL, as the settings ask for when it is opened
 MIGRATION_LOCK_PAUSE_SECONDS = 0.2  # a migration takes longer than that
@@ -124,7 +124,7 @@ def fail_fast_on_locks(prepared: object) -> object:
 def limit_lock_wait(seconds: float) -> None:
     """On PostgreSQL, wait for a lock, at commit too, no longer than this until the transaction ends.
 
-    Where each connection waits shorter by itself, that stands: it spares a round trip, and the caller tries again.
+    Where each connection waits shorter by itself, that is kept: it spares a round trip, and the caller tries again.
     """
     if is_sqlite() or (seconds >= EACH_CONNECTION_WAITS and has_default_lock_timeout()):
         return
@@ -162,7 +162,7 @@ def retry_on_lock_errors(work: Callable[[], object], tries: int = TRIES) -> None
 
 
 def is_commit_uncertain(problem: OperationalError) -> bool:
-    """Say whether the database may have committed without our hearing of it. SQLite says what it did."""
+    """Say whether the database may have committed without our knowing. SQLite says what it did."""
     if is_sqlite():
         return False
     state = getattr(problem.__cause__, "sqlstate", None)
@@ -171,7 +171,7 @@ def is_commit_uncertain(problem: OperationalError) -> bool:
 
 @contextlib.contextmanager
 def hold_migration_lock() -> Iterator[None]:
-    """Hold the one right to migrate this database, waiting for whoever has it."""
+    """Hold the one right to migrate this database, waiting for its current holder."""
     if is_sqlite():
         lock = Path(f"{connection.settings_dict['NAME']}.migrating")
         with lock.open("a") as file:
@@ -180,7 +180,7 @@ def hold_migration_lock() -> Iterator[None]:
         return
     with connection.cursor() as cursor:
         # Asked for again and again: a statement that waits for the lock holds a snapshot meanwhile, and an index that
-        # whoever migrates builds concurrently would wait for that one to end.
+        # the migrating process builds concurrently would wait for that one to end.
         while True:
             cursor.execute("SELECT pg_try_advisory_lock(%s)", [MIGRATION_LOCK])
             if cursor.fetchone()[0]:

@@ -1,8 +1,8 @@
-"""Parts of the events table that older versions made on PostgreSQL: one table to everybody, dropped once empty.
+"""Partitions of the events table that older versions made on PostgreSQL: one table to all readers, dropped once empty.
 
 Older versions put `events` and what belongs to events (TABLES) into parts by ranges of ids. Nothing makes parts any
-more. Those that are there go on: ids beyond the last part lie in the default part, which takes what no other does, and
-retention deletes rows wherever they lie.
+more. Existing ones go on: ids beyond the last part are in the default part, which takes what no other does, and
+retention deletes rows wherever they are.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def drop_empty_partitions() -> list[str]:
             if not locks.is_retryable_lock_error(problem):
                 raise
             log.info("The part events%s is empty and in use. It stays for now.", suffix)
-            break  # whoever uses it uses the next as well: each try has everybody else wait
+            break  # a transaction that uses it uses the next as well: each try has everybody else wait
     return dropped
 
 

@@ -1,4 +1,4 @@
-"""How much room the database takes."""
+"""The size of the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coordinator.engine import is_sqlite
 
 
 def sqlite_files() -> tuple[Path, Path]:
-    """Return SQLite's file and the log beside it, whether or not they are there."""
+    """Return SQLite's file and the log next to it, whether or not they are there."""
     name = str(connection.settings_dict["NAME"])
     return Path(name), Path(f"{name}-wal")
 

@@ -1,4 +1,4 @@
-"""How values stand in columns and statements."""
+"""Conversion of values for columns and statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the configured PostgreSQL lets anybody in who reaches it, without a password: tried, not read from files."""
+"""A check whether the configured PostgreSQL accepts connections without a password: tried, not read from files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOWHERE = (
 
 
 def find_passwordless_address(*, loopback: bool) -> str | None:
-    """Return an address at which the database lets in whoever names a user of it; None where no tried one does.
+    """Return an address at which the database accepts a user name without a password; None where no tried one does.
 
     Tried are the configured address and, where a program may use `loopback`, this machine's own. Those that another
     program cannot reach (a socket in a folder) are not.

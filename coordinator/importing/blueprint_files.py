@@ -1,7 +1,7 @@
-"""Reads the blueprints and capabilities of an Agent Coordinator, which keeps them as files beside its database.
+"""Reading of an Agent Coordinator's blueprints and capabilities, which it keeps as files next to its database.
 
 A blueprint is a folder in `agents/` with `agent.json`, and perhaps `agent.system-prompt.md`, `agent.mcp.json` and
-`.disabled`. A capability is a folder in `capabilities/`, which lies beside `agents/`, with `capability.json`, and
+`.disabled`. A capability is a folder in `capabilities/`, which is next to `agents/`, with `capability.json`, and
 perhaps `capability.text.md` and `capability.mcp.json`.
 """
 
@@ -20,7 +20,7 @@ SERVER_KEYS = {"stdio": "command", "http": "url"}  # what a server of a type mus
 
 
 class ServerFields(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """An MCP server as it stands in a file. Without `type`, its command or its address says which it is."""
+    """An MCP server as a file describes it. Without `type`, its command or its address says which it is."""
 
     type: str | None = None
     command: str | None = None

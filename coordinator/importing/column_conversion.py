@@ -1,4 +1,4 @@
-"""Converts a foreign value to one of our columns: alike on both engines, with a note where it changes.
+"""Conversion of a foreign value to one of our columns: alike on both engines, with a note where it changes.
 
 SQLite keeps any type in any column; ours hold what their models say.
 """
@@ -28,7 +28,7 @@ INSTANTS = frozenset({("events", "timestamp")})
 
 
 class RepairedText(str):
-    """A text that was not UTF-8, with marks in place of what could not be read; `raw` is what stood there."""
+    """A text that was not UTF-8, with marks in place of what could not be read; `raw` is the original."""
 
     __slots__ = ("raw",)
     raw: bytes

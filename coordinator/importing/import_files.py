@@ -1,4 +1,4 @@
-"""What an import leaves beside the database: a report, and the rows and values that do not fit, as JSON lines.
+"""Files that an import writes: a report, and the rows and values that do not fit, as JSON lines.
 
 Both are in a folder of their own below the data folder, which only its owner can read, for rows that are kept
 aside may hold another program's secrets.
@@ -68,7 +68,7 @@ class RejectedRows:
         self.bytes += len(line)
 
     def write_import_report_and_close(self, report: dict[str, Any]) -> Path:
-        """Write the report beside the rows and return its path.
+        """Write the report next to the rows and return its path.
 
         Rows that an earlier import kept just so are not kept twice.
         """

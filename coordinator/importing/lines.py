@@ -22,8 +22,8 @@ class UnknownLineKind(Exception):
 class ImportedEvent:
     """An event of a line, and the other origins under which it may have been reported (`also`).
 
-    `by_figures`: a request to a model that has no id which others tell too, and is known by its tokens.
-    `is_piece`: words of the agent, of which its hooks tell a whole turn's in one.
+    `by_figures`: a request to a model that has no id which others report too, and is known by its tokens.
+    `is_piece`: a text of the agent, whose hooks report all of a turn in one.
     """
 
     event: DedupedEvent

@@ -1,7 +1,7 @@
 """OpenCode's sessions on disk, one message with its parts a line: in an SQLite database, or in folders of JSON files.
 
-The database (`opencode.db`) is read in short queries while OpenCode goes on writing, and nothing is made beside it.
-What a line holds is put together here; what it means is told by the dialect.
+The database (`opencode.db`) is read in short queries while OpenCode goes on writing, and no file is made next to it.
+What a line holds is put together here; the dialect interprets it.
 """
 
 from __future__ import annotations

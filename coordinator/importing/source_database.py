@@ -1,4 +1,4 @@
-"""Reads a database of one of the two systems: which of our tables it has and which others, row by row.
+"""Reading of a database of one of the two systems: which of our tables it has and which others, row by row.
 
 It may be in use, of any step of its history, damaged, and hold what its own program never should have written. It
 is read from a private copy (importing.sqlite_copy).
@@ -30,8 +30,8 @@ Row = dict[str, Any]
 class ImportableTable:
     """One table that can be imported.
 
-    `key` names the columns that tell its rows apart; without one (`own_id` is then numbered anew) rows are told
-    apart by all they hold. `parents` are columns that must name a row of another table; `loose` ones may lose it.
+    `key` names the columns that identify its rows; without one (`own_id` is then renumbered) rows are identified
+    by all they hold. `parents` are columns that must name a row of another table; `loose` ones may lose it.
     """
 
     name: str
@@ -70,9 +70,9 @@ TABLES = (
 
 
 class SourceDatabase:
-    """A source, copied to be read. Nothing is ever written to it, not even a journal beside it.
+    """A source, copied to be read. Nothing is ever written to it, not even a journal next to it.
 
-    The copy lies in a folder of its own below `work`, or among the system's temporary files, until `close`.
+    The copy is in a folder of its own below `work`, or among the system's temporary files, until `close`.
     """
 
     def __init__(self, path: Path, work: Path | None = None) -> None:
@@ -135,7 +135,7 @@ class SourceDatabase:
     def find_attachment_file(self, disk_path: str) -> Path | None:
         """Return the file of an attachment, or None.
 
-        Only files beside the database count. A folder that is a link may lead anywhere, so it does not.
+        Only files next to the database count. A folder that is a link may lead anywhere, so it does not.
         """
         home = self.path.absolute().parent.resolve()
         allowed = [folder / "attachments" for folder in (home, home.parent / "data")]

@@ -2,10 +2,10 @@
 
 Every table is copied row by row in many short reads, so that a writer of the source never waits longer than one
 of them (`SHORT`); SQLite's own backup would restart with each of its commits. Rows that are written after the
-copy has begun are left for the next time. Nothing is made beside the source: where SQLite would need a `-wal` or
+copy has begun are left for the next time. No file is made next to the source: where SQLite would need a `-wal` or
 `-shm` file that is not there, or the folder cannot be written to, the files themselves are copied first.
 
-What is damaged is stepped over, and told.
+What is damaged is skipped, and reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHORT = 0.02  # seconds that one read is to last
 MOST_ROWS = 20_000  # of one read
 WRITER_WAIT_SECONDS = 30  # seconds to wait for a writer of the source
 BETWEEN_TRIES = 0.0005  # seconds
-MOST_GAPS = 2_000  # damaged places of one table; what lies behind them is given up
+MOST_GAPS = 2_000  # damaged places of one table; what follows them is given up
 FIRST, FURTHEST = -(2**63), 2**63 - 1  # the numbers that a row can have
 FEW_ROWS = 200  # of the first read, before it is known how long they take
 DAMAGED = object()
@@ -67,7 +67,7 @@ def copy_sqlite_tables(source: Path, folder: Path) -> dict[str, CopiedTable]:
 
 
 def prepare_readable_database(source: Path, folder: Path) -> Path:
-    """Return where the database can be read without making a file beside it: where it is, else a copy in `folder`.
+    """Return where the database can be read without making a file next to it: where it is, else a copy in `folder`.
 
     Raises BadRequest as `copy_sqlite_tables` does.
     """
@@ -114,7 +114,7 @@ def sibling_database_file(source: Path, ending: str) -> Path:
 
 
 def can_read_sqlite_without_copy(source: Path) -> bool:
-    """Say whether SQLite can read the file without making another beside it: WAL needs two, and both to be there."""
+    """Say whether SQLite can read the file without making another next to it: WAL needs two, and both to be there."""
     with source.open("rb") as file:
         versions = file.read(20)[18:20]
     if 2 not in versions:
@@ -130,7 +130,7 @@ def can_read_sqlite_without_copy(source: Path) -> bool:
 
 
 def copy_database_files(source: Path, folder: Path) -> Path:
-    """Copy the files as they are, with what a crash or a read-only disk left beside them; return the copy.
+    """Copy the files as they are, with what a crash or a read-only disk left next to them; return the copy.
 
     Raises BadRequest where somebody writes to them all the time.
     """
@@ -362,7 +362,7 @@ class SqliteTableCopier:
                 ).rowcount
             except sqlite3.DatabaseError as problem:
                 if unknown := NO_COLLATION.search(str(problem)):
-                    # Any order will do where all rows are read in the one that they lie in.
+                    # Any order will do where all rows are read in the order in which they are stored.
                     self.db.create_collation(unknown[1], lambda one, other: (one > other) - (one < other))
                     self.execute_with_retries(all_rows)
                     return

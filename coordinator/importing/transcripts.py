@@ -22,7 +22,7 @@ MOST_BYTES_OF_ABOUT = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TranscriptFile:
-    """One file: of a session, or of one of its sub-agents (`agent`), which lies beside it or in a folder of its own."""
+    """One file: of a session, or of one of its sub-agents (`agent`), which is next to it or in a folder of its own."""
 
     path: Path
     size: int
@@ -45,7 +45,7 @@ class TranscriptFile:
             return None
 
     def read_subagent_kind(self) -> str | None:
-        """Return the kind of the sub-agent where a file beside this one names it."""
+        """Return the kind of the sub-agent where a file next to this one names it."""
         try:
             with self.path.with_suffix(".meta.json").open("rb") as file:
                 kind = json.loads(file.read(MOST_BYTES_OF_ABOUT)).get("agentType")
@@ -124,7 +124,7 @@ _TOKEN = re.compile(rb'[^"\\]+|\\[\s\S]|["\\]')
 
 
 class TextShortener:
-    """Takes the long texts out of JSON that is too large, while it is read. In their place stands how long they were.
+    """Replaces the long texts in JSON that is too large, while it is read, with a note of their length.
 
     Holds LONGEST_LINE bytes at most, however long the JSON is.
     """

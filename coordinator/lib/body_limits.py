@@ -1,4 +1,4 @@
-"""How much a request's body may be, by who sends it.
+"""Limits of a request's body, by who sends it.
 
 A view or an operation of the API declares one of the `BodyAllowance`s of this module with `limit_body`; what it gets
 without one says coordinator/identity/declarations.py. The edge reads a body no further than its sender may send.
@@ -50,7 +50,7 @@ class BodyAllowance:
         return {"person": self.person, "key": self.key}.get(kind, STRANGER)
 
 
-SMALL = BodyAllowance()  # what a stranger may send, whoever sends it
+SMALL = BodyAllowance()  # for every sender, what an unknown one may send
 FORM = BodyAllowance(person=BodyLimit(2 * MIB, 60))
 UPLOAD = BodyAllowance(person=_UPLOAD)
 JSON = BodyAllowance(person=_JSON, key=_JSON)

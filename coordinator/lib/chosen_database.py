@@ -1,4 +1,4 @@
-"""Which database this installation uses where DATABASE_URL does not say: a file in the data folder may name it.
+"""The database that this installation uses where DATABASE_URL does not say: a file in the data folder may name it.
 
 It may hold a password, so it is for its owner alone.
 """

@@ -1,7 +1,7 @@
 """Fair queues: callers take turns, so that one caller's flood makes others wait for one piece of work, not for all.
 
-Whoever asks for work on the event loop is in `CALLER`: `key:7`, `person:2`, an address, or nobody for what this
-process does for all. Tasks take over the caller of whoever starts them; those that work for many call
+`CALLER` holds who asks for work on the event loop: `key:7`, `person:2`, an address, or nobody for what this process
+does for all. Tasks inherit the caller of the code that starts them; those that work for many call
 `clear_current_caller`.
 """
 
@@ -26,7 +26,7 @@ def is_caller_signed_in_person() -> bool:
 
 
 def clear_current_caller() -> None:
-    """From here on, this task works for all callers, whoever started it."""
+    """Clear the task's caller: from here on, it works for all callers."""
     CALLER.set("")
 
 

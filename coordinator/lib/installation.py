@@ -1,4 +1,4 @@
-"""Where this program lies: in a clone of its repository, or installed from a wheel, with its files in the package."""
+"""The location of this program: a clone of its repository, or an installed wheel, with its files in the package."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _READABLE = re.compile(
 
 # The same grammar for PostgreSQL. It must not raise: it runs inside triggers and on rows of other programs.
 # PARALLEL UNSAFE, because its handler is a subtransaction, which fails in a query that runs in parallel.
-# Impossible dates (30 February) and years before 1 are told by the cast, which the handler turns into NULL.
+# Impossible dates (30 February) and years before 1 are rejected by the cast, which the handler turns into NULL.
 POSTGRES_FUNCTION = r"""
 CREATE OR REPLACE FUNCTION sbx_instant_us(value text) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE AS $body$

@@ -1,4 +1,4 @@
-"""Which network addresses are internal: loopback, private networks, and whatever else is not the public internet.
+"""Recognition of internal network addresses: loopback, private networks, and all else that is not the public internet.
 
 The one guard of everything that connects to an address which a person or a foreign program chose: webhooks, push
 messages, services (Apprise) and MCP servers. Each checks the address that it really connects to, after the name was
@@ -85,7 +85,7 @@ def is_public_address(address: Address) -> bool:
 
 
 def packet_target_addresses(address: Address) -> list[Address]:
-    """Return the addresses that a packet to `address` may end at: itself, or an IPv4 address that it stands for."""
+    """Return the addresses that a packet to `address` may end at: itself, or an IPv4 address that it represents."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
     if address.ipv4_mapped is not None:

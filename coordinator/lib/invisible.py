@@ -17,7 +17,7 @@ _IGNORABLE = frozenset(code for first, last in _RANGES for code in range(first, 
 # Assigned and not ignorable, and yet fonts draw nothing, by the code charts: Braille pattern blank, Khitan small
 # script filler, musical null notehead, Egyptian full and half blank.
 _BLANK = frozenset({0x2800, 0x16FE4, 0x1D159, 0x13441, 0x13442})
-# Variation selector and joiner, that stand within emoji.
+# Variation selector and joiner, which occur within emoji.
 _EMOJI_PARTS = frozenset("\ufe0f\u200d")
 # What is worth a look: most texts have nothing of it.
 UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
@@ -35,7 +35,7 @@ def has_invisible_character(text: str) -> bool:
 
 
 def reveal_invisible_characters(text: str) -> str:
-    """Return a name or title in which what could deceive a reader stands as its code: `[U+202E]`.
+    """Return a name or title in which characters that could deceive a reader are shown as codes: `[U+202E]`.
 
     Odd spaces stay, and so does what joins the parts of one emoji.
     """

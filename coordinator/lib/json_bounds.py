@@ -1,4 +1,4 @@
-"""How deep a JSON text nests and how much memory it takes once decoded, counted from its bytes before that.
+"""The nesting depth of a JSON text and its memory once decoded, counted from its bytes before that.
 
 `[[],[],…]` of 12 MB becomes 0.9 GB of lists, and a thousand open brackets are more than Python's own recursion
 bears. Counting bytes is far quicker than decoding; texts are left out only where the quick count says too much.

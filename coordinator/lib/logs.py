@@ -1,4 +1,4 @@
-"""How log lines look: for people, or one JSON object a line; with the request's id, and never with a secret."""
+"""The format of log lines: for people, or one JSON object a line; with the request's id, and never with a secret."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def find_lookalike_character_positions(text: str) -> list[int]:
-    """Return where in the text characters stand that a reader takes for others, in order."""
+    """Return the positions of characters in the text that a reader takes for others, in order."""
     if text.isascii():
         return []
     odd_words = [(match.start(), match[0]) for match in _WORD.finditer(text) if not match[0].isascii()]

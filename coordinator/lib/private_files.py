@@ -1,8 +1,8 @@
 """Folders and files that only this process's user may access: created so, repaired if they are ours, else refused.
 
-Whoever reads the database or the secret key can sign in as anybody, and whoever writes in a folder above can put
-their own in its place. So a folder's whole way is looked at: each folder on it may be changed by root, by us, or by
-whom the program's own code belongs to (they have us in their hands anyway).
+A user who reads the database or the secret key can sign in as anybody, and one who writes in a folder above can put
+their own in its place. So a folder's whole path is checked: each folder on it may be changed by root, by us, or by
+the owner of the program's own code (who controls us anyway).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def require_unreplaceable_path(path: Path) -> None:
 
 
 def require_directory_safe_from_others(path: Path) -> None:
-    """Raise PathNotPrivate where somebody else could replace `path`, or put a file beside it: SQLite believes its own.
+    """Raise PathNotPrivate where somebody else could replace `path`, or put a file next to it: SQLite trusts its own.
 
     A folder of ours that others may write to is closed.
     """

@@ -1,7 +1,7 @@
-"""Which version of a row an editor has seen, so that two editors never overwrite each other unknowingly.
+"""Versions of rows as editors have seen them, so that two editors never overwrite each other unknowingly.
 
 The schema documents' tables have no version column, so a version is a keyed digest of the values themselves: keyed,
-because it stands in pages, where a plain hash of a short secret could be guessed back.
+because it appears in pages, where a plain hash of a short secret could be guessed back.
 """
 
 from __future__ import annotations

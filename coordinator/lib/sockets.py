@@ -1,4 +1,4 @@
-"""What the kernel knows of a connection before the event loop does."""
+"""The kernel's state of a connection, known before the event loop has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every database can hold: which texts, and which numbers as ids."""
+"""Limits of what every database can hold: which texts, and which numbers as ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the edge touches the database: a few threads, so that no ORM call ever runs on the event loop."""
+"""Threads in which the edge uses the database: a few, so that no ORM call ever runs on the event loop."""
 
 from __future__ import annotations
 

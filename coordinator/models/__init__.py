@@ -1,4 +1,4 @@
-"""What is: every table, one module a context."""
+"""The models: every table, one module a context."""
 
 from __future__ import annotations
 

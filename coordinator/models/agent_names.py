@@ -1,4 +1,4 @@
-"""Whose a name is by which sessions, runs, requests and blueprints know an agent.
+"""The names by which sessions, runs, requests and blueprints know an agent.
 
 A name is linked to an agent, in this order: because it is the agent's id; because a person said so (`AgentName`);
 because the id that follows from it is the agent's, which is how blueprints and agents find each other; because it is
@@ -117,7 +117,7 @@ def agent_labels_by_id() -> dict[str, str]:
 def list_agent_filter_choices(chosen: str | None = None) -> list[tuple[str, str]]:
     """Return what a filter by agent offers, with labels: agents that have sessions, and names that are nobody's.
 
-    `chosen` stands for its agent, whichever of the agent's names it is.
+    `chosen` means its agent, whichever of the agent's names it is.
     """
     names = list_distinct_session_values("agent_name", MOST_NAMES)
     linked = find_linked_agents_of_names([*names, chosen])

@@ -43,7 +43,7 @@ class Agent(models.Model):
 
 
 class AgentPlugin(models.Model):
-    """An agent uses a plugin; the position is where its card lies on the agent's board."""
+    """An agent's use of a plugin; the position is that of its card on the agent's board."""
 
     pk = models.CompositePrimaryKey("agent_id", "plugin_id")
     agent = models.ForeignKey(Agent, models.DO_NOTHING, db_index=False, related_name="agent_plugins")

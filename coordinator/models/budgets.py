@@ -1,4 +1,4 @@
-"""Budgets: how much agents may use, and who was told of it."""
+"""Budgets: how much agents may use, and who was notified of it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Budget(models.Model):
 
 
 class BudgetMark(models.Model):
-    """That a budget reached `level` percent, in the period or session that `about` names: people are told once."""
+    """A level that a budget reached, in percent, in the period or session `about`: people are notified once."""
 
     id = models.BigAutoField(primary_key=True)
     budget = models.ForeignKey(Budget, models.CASCADE, related_name="marks")
@@ -98,7 +98,7 @@ class BudgetMark(models.Model):
 
 
 class SessionOwner(models.Model):
-    """The person who ordered a session on a page; the sessions of keys are those of whoever made the key."""
+    """The person who ordered a session on a page; the sessions of a key are those of the person who made it."""
 
     session = models.OneToOneField(
         "Session",

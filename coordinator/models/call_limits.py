@@ -14,7 +14,7 @@ class McpCallLimit(models.Model):
     callers together. `result_bytes` is how much of a result reaches the agent at once. `masks_secrets`: secrets in
     results are masked. `marks_addresses`: addresses not seen before are marked, as where it is NULL. `cache_seconds` is
     for how long a result of a read-only tool is answered again, 0 for not at all. `breaker_failures` in a row open the
-    server's circuit breaker for `breaker_seconds`; both stand in the server's row alone.
+    server's circuit breaker for `breaker_seconds`; both are set in the server's row only.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -68,7 +68,7 @@ class McpCallRate(models.Model):
 
 
 class McpCircuitBreaker(models.Model):
-    """How a server's circuit breaker stands. A server without a row has had no failure since its last answer.
+    """The state of a server's circuit breaker. A server without a row has had no failure since its last answer.
 
     `failures` is how many calls in a row failed. `open_until` is set while it is open: no call is sent before. After
     it one call at a time is tried, until `trial_until` at most; its answer closes the breaker. `last_problem` is how

@@ -1,4 +1,4 @@
-"""What people and agents say to each other, and the files they attach."""
+"""Chat messages of people and agents, and the files they attach."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StorageType(models.TextChoices):
 
 
 class FilePlace(models.TextChoices):
-    """Where an attached file lies (chat/stores). The database refuses any other word."""
+    """Where an attached file is stored (chat/stores). The database refuses any other word."""
 
     FOLDER = "folder"
     S3 = "s3"
@@ -52,7 +52,7 @@ class ChatMessage(models.Model):
 
 
 class ChatBranch(models.Model):
-    """Where a message stands among branches: which one it answers, and as which of the answers, from 0.
+    """A message's position among branches: which one it answers, and as which of the answers, from 0.
 
     Only of messages that came with another program's database: here a thread has no branches.
     """
@@ -98,9 +98,9 @@ class ChatAttachment(models.Model):
 
 
 class StoredFile(models.Model):
-    """Where the file that a `disk_path` names lies, and by what its bytes are known again (chat/checked.py).
+    """Where the file of a `disk_path` is stored, and by what its bytes are known again (chat/checked.py).
 
-    Files that an older version or another program stored have none until somebody looks through them.
+    Files that an older version or another program stored have none until they are checked.
     """
 
     Place = FilePlace

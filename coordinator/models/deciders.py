@@ -1,4 +1,4 @@
-"""Who decides what: the rows that name people for kinds of requests, and rights that are handed over for a while."""
+"""Rights to decide: the rows that name people for kinds of requests, and rights that are handed over for a while."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Delegation(models.Model):
 class RightsVersion(models.Model):
     """One row, counted up in the transaction of every change to who may decide what.
 
-    A decision holds it, so that no right is lost between being checked and being used; the feed tells pages of it.
+    A decision holds it, so that no right is lost between being checked and being used; the feed notifies pages of it.
     """
 
     id = models.BigAutoField(primary_key=True)

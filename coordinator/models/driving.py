@@ -9,7 +9,7 @@ from coordinator.models.sessions import Session
 
 
 class DrivenSession(models.Model):
-    """What the agent of a driven session said of itself and of where it stands.
+    """The state of a driven session as its agent reported it.
 
     `last_n` is the number of the last update that was taken. `run_id` is the run whose turn is at work, None between
     turns. `mode_choices`, `model_choices`, `config_options` and `commands` are lists as the agent offers them, `plan`
@@ -48,7 +48,7 @@ class DrivenSession(models.Model):
 
 
 class DrivenCall(models.Model):
-    """A tool call of the turn at work, as all updates of it together tell it.
+    """A tool call of the turn at work, as all updates of it together report it.
 
     `event_id` is its beginning in the timeline, None while its input is still being written; `told` the merged update,
     `output` the end of what its terminal has shown so far; `ended` once its result is written.

@@ -1,4 +1,4 @@
-"""What Signalbox keeps of programs that tell things more than once, or in pieces, such as agents' hooks."""
+"""Records of events that programs, such as agents' hooks, report more than once or in pieces."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EventOrigin(models.Model):
 
 
 class MessagePart(models.Model):
-    """A piece of a message that is still being told; the pieces go as soon as the message is whole."""
+    """A piece of a message that is still being sent; the pieces are deleted once the message is whole."""
 
     id = models.BigAutoField(primary_key=True)
     session = models.ForeignKey(Session, models.DO_NOTHING, db_index=False, related_name="+")

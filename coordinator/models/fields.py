@@ -1,4 +1,4 @@
-"""Columns as the schema documents (tests/data/schema) type them, values as Python likes them.
+"""Model fields for columns as the schema documents (tests/data/schema) type them, with Python values.
 
 Times are aware UTC datetimes in Python, whatever the column holds: ISO-8601 text, milliseconds, seconds, or
 SQL's own DATETIME. JSON columns are text holding JSON, decoded in Python. Reading never fails: what cannot be
@@ -12,7 +12,7 @@ An unreadable row satisfies no comparison. Two transforms go further:
 
 - `created_at__instant` is the microseconds: `order_by("created_at__instant")` is exact for rows of any form,
   while `order_by("created_at")` uses the index and is exact for every row that Signalbox wrote.
-- `created_at__text` is the column as it stands, for keyset pages that follow the text order.
+- `created_at__text` is the unparsed column, for keyset pages that follow the text order.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class MsField(TimeField):
     def decode_instant(self, value: Any) -> datetime | None:
         """Return the instant so many units after 1970; another program's number may have a fraction."""
         try:
-            # A fraction is rounded up: then nothing stands after its own instant, and pages go on.
+            # A fraction is rounded up: then nothing comes after its own instant, and pages go on.
             units = value if isinstance(value, int) else math.ceil(float(value))
             return instants.instant_from_microseconds(units * self.unit_us)
         except (OverflowError, ValueError):
@@ -229,7 +229,7 @@ class JsonTextField(models.TextField):  # type: ignore[type-arg]
 
 
 def decode_stored_json(text: str) -> Any:
-    """Return the value of stored JSON, or the text itself where it is none. A lone surrogate stands as its escape."""
+    """Return the value of stored JSON, or the text itself where it is none. A lone surrogate is kept as its escape."""
     try:
         decoded = _DECODER.decode(text)
         return escape_lone_surrogates(decoded) if _SURROGATE.search(text) else decoded
@@ -292,7 +292,7 @@ class InstantTransform(models.Transform):
 
 
 class TextTransform(models.Transform):
-    """`__text`: the column's text as it stands, neither parsed nor decoded."""
+    """`__text`: the column's text, neither parsed nor decoded."""
 
     lookup_name = "text"
     output_field = models.TextField()
@@ -311,7 +311,7 @@ class InstantLookup(lookups.Lookup):
     prepare_rhs = False
 
     def get_prep_lookup(self) -> Any:
-        """Return the other side: an expression, odd text to be found as it stands, or an aware datetime."""
+        """Return the other side: an expression, odd text to be found unchanged, or an aware datetime."""
         # Django turns `exact` None into IS NULL after this.
         if (
             self.rhs is None

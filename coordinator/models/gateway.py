@@ -7,7 +7,7 @@ from django.db.models import Q
 
 from coordinator.models.fields import IsoTextField, JsonTextField
 
-BY_GATEWAY = "gateway"  # the source of events that the gateway tells
+BY_GATEWAY = "gateway"  # the source of events that the gateway reports
 # The executor_profile of sessions for calls of which it is not known in which session of their agent they are made.
 GATEWAY_PROFILE = "mcp-gateway"
 
@@ -68,8 +68,8 @@ class McpUpstream(models.Model):
 class GatewaySession(models.Model):
     """The session of an MCP client of the versions before 2026-07-28: what it said when it began.
 
-    It stands in the table, so that any worker, and a restarted server, goes on with it. `door` is the server whose
-    door it came to, nothing at the door of all servers.
+    It is stored in the table, so that any worker, and a restarted server, goes on with it. `door` is the server whose
+    endpoint it came to, nothing at the endpoint of all servers.
     """
 
     session_id = models.TextField(primary_key=True)
@@ -108,7 +108,7 @@ class GatewayLink(models.Model):
 
 
 class CallState(models.TextChoices):
-    """Where a held call stands. A running one whose process is gone is lost: nobody knows how it ended."""
+    """The state of a pending call. A running one whose process is gone is lost: nobody knows how it ended."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -122,9 +122,9 @@ class GatewayCall(models.Model):
     """A call that a person was asked about, by what its approval is bound to.
 
     `call_key` is the digest of all that was asked (policy.approvals.call_digest). `state` moves by compare-and-swap:
-    whoever makes it `running` sends the call, and nobody else ever does. `message` (the request) and `result` (the
-    response) are sealed, and kept for a client that polls or that lost its line; of a call that waits on its client's
-    line, `message` is the client's id for it, by which it can be cancelled. `delivered_at` says when the result was
+    the worker that makes it `running` sends the call, and no other ever does. `message` (the request) and `result` (the
+    response) are sealed, and kept for a client that polls or lost its response stream; of a call that waits on such a
+    stream, `message` is the client's id for it, by which it can be cancelled. `delivered_at` says when the result was
     handed over. `worker` is the process that runs it. `rounds` counts how often the server asked for more
     before it answered (2026-07-28): each of its questions can be answered once. A call that is `done` with such a
     question as its result goes on, and runs again, once that is answered; a task keeps its `message` for that.

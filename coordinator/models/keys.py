@@ -10,7 +10,7 @@ from coordinator.models.fields import IsoTextField, JsonTextField, MsField
 class ApiKey(models.Model):
     """A machine's key, shown once and kept as a SHA-256; it may do what its scopes say until it expires.
 
-    `prefix` is the key's first characters, so that people can tell keys apart; `agent_id` binds an agent's key
+    `prefix` is the key's first characters, so that people can distinguish keys; `agent_id` binds an agent's key
     to that agent, `agent_ids` (a list, in place of `agent_id`) to several.
     """
 

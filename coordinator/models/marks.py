@@ -1,4 +1,4 @@
-"""What makes a call worth a second look: patterns that admins keep, each with the reason that cards tell."""
+"""Patterns that mark calls for a closer check: admins keep them, each with the reason that cards show."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class EntryType(models.TextChoices):
 
 
 class GrantPermission(models.TextChoices):
-    """What stands in a grant's row. The database takes any word; anything but `allow` denies."""
+    """The permission in a grant's row. The database takes any word; anything but `allow` denies."""
 
     ALLOW = "allow"
     DENY = "deny"
@@ -160,7 +160,7 @@ class ToolCollection(models.Model):
 
 
 class McpProcess(models.Model):
-    """How the process of a stdio server is, as its host last told it (coordinator.hosting).
+    """The state of a stdio server's process, as its host last reported it (coordinator.mcp.hosting).
 
     `caller` is "" where all callers share the process, else a digest of whose it is. `state` is running, stopped or
     failed, `since` when that began; `last_words` the end of what a failed one said.
@@ -188,7 +188,7 @@ class McpProcess(models.Model):
 
 
 class GrantQuerySet(models.QuerySet["Grant"]):
-    """Grants by where they stand at an instant."""
+    """Grants by their state at an instant."""
 
     def not_ended(self, now: datetime) -> GrantQuerySet:
         """Return grants that are not over: without an end, before it, or with one that cannot be read."""
@@ -213,7 +213,7 @@ class GrantManager(models.Manager.from_queryset(GrantQuerySet)):  # type: ignore
         """Return every grant with `asks`."""
         rows: GrantQuerySet = super().get_queryset()
         marked = AskingGrant.objects.filter(grant=models.OuterRef("pk"))
-        return rows.annotate(asks=models.Exists(marked))  # type: ignore[no-redef] # a default stands in the class
+        return rows.annotate(asks=models.Exists(marked))  # type: ignore[no-redef] # a default is in the class
 
 
 class Grant(models.Model):
@@ -237,7 +237,7 @@ class Grant(models.Model):
     justification = models.TextField(null=True, blank=True)
     metadata = JsonTextField(null=True, blank=True)
 
-    # Whether an `AskingGrant` stands beside the row: the manager reads it.
+    # Whether the row has an `AskingGrant`: the manager reads it.
     asks: bool = False
 
     objects = GrantManager()
@@ -250,12 +250,12 @@ class Grant(models.Model):
 
     @property
     def effective_permission(self) -> str:
-        """What the grant says: a GrantWord, or a word that nobody knows as it stands."""
+        """What the grant says: a GrantPermission, or an unknown word unchanged."""
         return effective_grant_permission(self.permission, self.asks)
 
 
 def effective_grant_permission(permission: str, requires_approval: bool) -> str:
-    """Return what a row says. One that asks stands as a denial, so that who knows no asking lets nothing through.
+    """Return what a row says. One that asks is stored as a denial, so that programs without asking let nothing through.
 
     The bare word `ask` is another program's, and denies as it always did.
     """
@@ -298,7 +298,7 @@ class McpToolQuerySet(models.QuerySet["McpTool"]):
 
 
 class McpTool(models.Model):
-    """One tool of a server as the server last told it, and as a person last accepted it.
+    """One tool of a server as the server last listed it, and as a person last accepted it.
 
     The two hashes differ where the definition changed and nobody has accepted that yet. `declined_hash` is the
     changed definition that a person declined: while the server lists that one, agents are shown the accepted one.

@@ -1,4 +1,4 @@
-"""Where a person is told of waiting requests, when not, who is told next, and the outcome of each message."""
+"""Notifications of people: their addresses, quiet hours, escalation, and the outcome of each message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NotificationTarget(models.Model):
 
     `webhook`: `address` is its URL; `secret` signs what is sent there and is shown once, to its owner.
     `apprise`: `secret` is the sealed address, `address` a keyed digest of it, and `shown` what people see of it.
-    `about` and `patterns` say of which requests it hears (coordinator.notifications.filters).
+    `about` and `patterns` say of which requests it is notified (coordinator.notifications.filters).
     """
 
     class Kind(models.TextChoices):
@@ -32,7 +32,7 @@ class NotificationTarget(models.Model):
         PUSH = "push"
 
     class About(models.TextChoices):
-        """Of which requests an address hears."""
+        """Of which requests an address is notified."""
 
         EVERYTHING = "everything", "Every request, and budgets"
         MARKED = "marked", "Only calls marked as dangerous"
@@ -50,7 +50,7 @@ class NotificationTarget(models.Model):
     shown = models.TextField(null=True, blank=True)
     about = models.TextField(default="everything", db_default="everything")
     patterns = models.TextField(blank=True, default="", db_default="")
-    # From how many percent of a subscription's limit on it is told; None: never.
+    # From how many percent of a subscription's limit on it is notified; None: never.
     limit_percent = models.IntegerField(null=True, blank=True)
 
     objects = NotificationTargetQuerySet.as_manager()
@@ -70,7 +70,7 @@ class Notification(models.Model):
 
     The job of a message that waits says when it is tried next; `next_at` is an older version's.
 
-    In one about a budget `request_id` is `budget:` and the id of the mark (BudgetMark) that it tells of, in one about
+    In one about a budget `request_id` is `budget:` and the id of its mark (BudgetMark), in one about
     a subscription's limit `limit:` and the id of the SubscriptionLimit, in one about unguarded calls `session:` and the
     id of their session, in one about a sign-in at an MCP server `sign-in:` and the id of the McpAccessToken.
     """
@@ -84,7 +84,7 @@ class Notification(models.Model):
         DROPPED = "dropped"
 
     class NotifiedEvent(models.TextChoices):
-        """What it tells: of a request, a budget, a limit, a call without a guard, or a needed sign-in."""
+        """What it is about: a request, a budget, a limit, a call without a guard, or a needed sign-in."""
 
         ASKED = "asked"
         ESCALATED = "escalated"
@@ -125,12 +125,12 @@ class Notification(models.Model):
 
     @property
     def session_id(self) -> str:
-        """The session that a message about unguarded calls tells of."""
+        """The session of a message about unguarded calls."""
         return str(self.request_id).removeprefix("session:")
 
 
 class QuietHours(models.Model):
-    """When a person is told nothing: each day from `begins` to `ends` ("22:00", "07:00") on the clocks of `zone`."""
+    """When a person is not notified: each day from `begins` to `ends` ("22:00", "07:00") on the clocks of `zone`."""
 
     person = models.TextField(primary_key=True)
     zone = models.TextField()
@@ -146,7 +146,7 @@ class QuietHours(models.Model):
 
 
 class NotificationChoice(models.Model):
-    """Of what, beside requests, a person is notified. Without a row, of everything."""
+    """Of what, in addition to requests, a person is notified. Without a row, of everything."""
 
     person = models.TextField(primary_key=True)
     unguarded = models.BooleanField(default=True, db_default=True)
@@ -159,9 +159,9 @@ class NotificationChoice(models.Model):
 
 
 class EscalationStep(models.Model):
-    """Whom to tell of a request that nobody has closed `after_minutes` after it was asked: a group or one person.
+    """Whom to notify of a request that nobody has closed `after_minutes` after it was made: a group or one person.
 
-    A step after 0 minutes says who is told at once.
+    A step after 0 minutes says who is notified at once.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -187,7 +187,7 @@ class EscalationStep(models.Model):
 
 
 class Escalation(models.Model):
-    """A step that was taken for a request: whoever writes the row sends its messages, so each is taken once."""
+    """A step that was taken for a request: the process that writes the row sends its messages, so it is taken once."""
 
     id = models.BigAutoField(primary_key=True)
     request = models.ForeignKey(

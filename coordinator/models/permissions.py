@@ -1,4 +1,4 @@
-"""What agents ask people for."""
+"""Agents' permission requests to people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LISTED_INPUT = 20_000
 
 
 class RequestStatus(models.TextChoices):
-    """Where a request stands. The last three are Signalbox's own; foreign words are shown, never written.
+    """The status of a request. The last three are Signalbox's own; foreign words are shown, never written.
 
     `auto-approved` is written only for the types that an operator lists in SIGNALBOX_AUTO_APPROVE_TYPES.
     """
@@ -80,9 +80,9 @@ class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
         )
 
     def approvals_in_force(self, now: datetime) -> PermissionRequestQuerySet:
-        """Keep the approvals that stand for later requests: not for once, not over, not revoked.
+        """Keep the approvals that cover later requests: not for once, not over, not revoked.
 
-        One that nobody decided stands only where another program's row says so: ours are for their own call alone.
+        One that nobody decided counts only where another program's row says so: ours are for their own call alone.
         """
         return self.filter(
             Q(expires_at__isnull=True) | Q(expires_at__gt=now),
@@ -137,7 +137,7 @@ class PermissionContext(models.Model):
     context until they are decided.
 
     A request with a `repeat_key` outlives the hook that asked (actions.approvals.holding): the hook, or that of the
-    same call made again, waits until `waits_until`; at `held_at` the agent was first told to wait. Its verdict answers
+    same call made again, waits until `waits_until`; at `held_at` the agent was first asked to wait. Its verdict answers
     one call, `used_by` ("session call"), at `used_at`.
 
     `waited_by` names the process in which a hook waits by the request, and its call ("process call"); NULL for what

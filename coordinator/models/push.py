@@ -26,7 +26,7 @@ class PushKey(models.Model):
 
 
 class PushSubscription(models.Model):
-    """What a target of kind push has beside its address: the device's name and its keys, until it has ended.
+    """The data of a target of kind push besides its address: the device's name and its keys, until it has ended.
 
     `keys` seals the JSON of `p256dh` and `auth`, bound to the address. `sign_in` is the person's session auth hash
     at the time: a changed password ends it. An ended one keeps its row, so that its owner reads why.

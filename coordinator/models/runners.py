@@ -1,4 +1,4 @@
-"""What the coordinator knows beside sessions and runs, kept as rows so that a restart forgets nothing."""
+"""The coordinator's state besides sessions and runs, kept as rows so that a restart forgets nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Runner(models.Model):
     gone_at = IsoTextField(null=True, help_text="When its poll broke off; cleared by the next sign of life.")
     deregistered_at = IsoTextField(null=True, help_text="When it was told to go; its next poll says so.")
 
-    # Added by with_news(): whether some stand for it, and whether a run is pending for anybody.
+    # Added by load_runner_with_work(): whether stop commands wait for it, and whether a run is pending for anybody.
     has_stops: bool
     has_commands: bool
     has_work: bool
@@ -147,7 +147,7 @@ class Capability(models.Model):
 
 
 class StopCommand(models.Model):
-    """A runner is to end a run's process. Stands until the run has ended; names ids, as either may be gone."""
+    """An order to a runner to end a run's process. Kept until the run has ended; names ids, as either may be gone."""
 
     id = models.BigAutoField(primary_key=True)
     runner_id = models.TextField()
@@ -170,7 +170,7 @@ class StopCommand(models.Model):
 
 
 class Callback(models.Model):
-    """What an ended child has to say to its parent; told once, when the parent is free.
+    """The message of an ended child to its parent; sent once, when the parent is free.
 
     Names ids, not rows: another program may delete either session.
     """
@@ -199,7 +199,7 @@ class Callback(models.Model):
 
 
 class DrivenCommand(models.Model):
-    """What a person told a living session, beside a prompt: another mode or model, to give up its work tree."""
+    """A person's command to a running session other than a prompt: another mode or model, to give up its work tree."""
 
     command_id = models.TextField(primary_key=True)
     session = models.ForeignKey(

@@ -1,4 +1,4 @@
-"""What a driven session changed in its work tree, as its runner compared it."""
+"""The changes of a driven session in its work tree, as its runner compared it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lists of sessions sort by, and how people keep them: tags, pins, the archive, columns and saved views."""
+"""Lists of sessions: what they sort by, and people's tags, pins, archive, columns and saved views."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from coordinator.models.fields import IsoTextField, JsonTextField, MsField
 
 
 class SessionStatus(models.TextChoices):
-    """Where a session stands. `error` is the document's sixth word, found in its text only.
+    """The status of a session. `error` is the document's sixth word, found in its text only.
 
     `idle` is the newest coordinator's: no run is at work, and the process that ran the last one waits for the next.
     """
@@ -137,7 +137,7 @@ class EventContext(models.Model):
     cache_read_tokens = models.BigIntegerField(null=True, blank=True)
     cache_write_tokens = models.BigIntegerField(null=True, blank=True)
     source = models.TextField(default="executor", db_default="executor")
-    # What its teller said beside all that, under the teller's own names.
+    # What its source reported in addition, under the source's own names.
     extra = JsonTextField(null=True, blank=True)
     # How many secrets were masked in what is stored of it.
     masked = models.BigIntegerField(default=0, db_default=0)
@@ -171,7 +171,7 @@ class SessionWriter(models.Model):
 
 
 class SessionTitle(models.Model):
-    """What a session is about, in a few words, and who said so: a person's words stand, the agent's go before a guess.
+    """What a session is about, in a few words, and who said so: a person's words stay, the agent's go before a guess.
 
     What was made of the first prompt (`settled` once a person had spoken) gives way to both.
     """

@@ -1,4 +1,4 @@
-"""How people come in and sign in besides a password: invitations, provider accounts, passkeys, recovery codes."""
+"""Ways to join and to sign in besides a password: invitations, provider accounts, passkeys, recovery codes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Passkey(models.Model):
 
 
 class PasskeyChallenge(models.Model):
-    """A challenge that a browser was given for one use of a passkey. Whoever uses it deletes it."""
+    """A challenge that a browser was given for one use of a passkey. Using it deletes it."""
 
     class Purpose(models.TextChoices):
         ADD = "add", "Add a passkey"

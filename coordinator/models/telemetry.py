@@ -1,4 +1,4 @@
-"""What of telemetry was left out."""
+"""Telemetry that was left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which machines send transcripts, what came of them, and what of them could not be read."""
+"""Machines that send transcripts, the outcome, and what of them could not be read."""
 
 from __future__ import annotations
 

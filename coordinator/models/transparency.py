@@ -1,4 +1,4 @@
-"""The transparency log beside the audit log: one leaf an entry, inner nodes, checkpoints, and where they were sent."""
+"""The transparency log of the audit log: one leaf an entry, inner nodes, checkpoints, and where they were sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people arrange in the inbox before anybody decides: who takes a request, and who looks at it later."""
+"""Triage of the inbox before anybody decides: who takes a request, and who looks at it later."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ class McpAuthorization(models.Model):
 class McpAccessToken(models.Model):
     """The access token of one person for a server, or of Signalbox itself: then `user_id` (of auth_user) is NULL.
 
-    The tokens are sealed. Without `access_token`, or with a `problem`, somebody has to sign in. Whoever renews the
-    token holds the row until `renewing_until`.
+    The tokens are sealed. Without `access_token`, or with a `problem`, somebody has to sign in. The process that
+    renews the token holds the row until `renewing_until`.
     """
 
     id = models.BigAutoField(primary_key=True)

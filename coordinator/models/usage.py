@@ -1,4 +1,4 @@
-"""What each request to a model used, what it cost at the price of its day, and what models cost."""
+"""The use of each request to a model, its cost at the price of its day, and the models' prices."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class UsageFill(models.Model):
 class UsageDay(models.Model):
     """What a session used of one model on one day: kept up with its events, and kept when the session is deleted.
 
-    Calls stand under the model ''. `day` is `2026-11-22` in the installation's time zone: that of the request's or
-    the call's own time. `agent`, `program`, `person`, `hostname` and `project_dir` are the session's. `cost`
+    Calls are counted under the model ''. `day` is `2026-11-22` in the installation's time zone: that of the request's
+    or the call's own time. `agent`, `program`, `person`, `hostname` and `project_dir` are the session's. `cost`
     is the sum of the requests' costs, without `unpriced_tokens`; None on days that an older version has counted.
     """
 

@@ -1,6 +1,6 @@
 """The channel for services: Slack, Discord, ntfy and a hundred others, by the library Apprise.
 
-An address there holds a token or a password, so it is a secret: sealed in the database, never logged, and told to the
+An address there holds a token or a password, so it is a secret: sealed in the database, never logged, and passed to the
 child process that sends (apprise_child) on its standard input.
 """
 
@@ -69,7 +69,7 @@ def inspect_service_address(url: str) -> DisplayedAddress:
 
 
 def service_address_digest(url: str) -> str:
-    """Return what stands for an address where the same one is to be known again."""
+    """Return a digest by which the same address is recognised again."""
     return keyed_digest("notification address", url)
 
 
@@ -155,7 +155,7 @@ def incomplete_address_message(schema: str) -> str:
 
 
 def run_apprise_child(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Have a process of its own do what `order` says, and return what it tells. Raises NotificationNotSent."""
+    """Run `order` in a process of its own, and return what it reports. Raises NotificationNotSent."""
     full = {**order, "schemas": SCHEMAS, "networks": [str(network) for network in settings.WEBHOOK_NETWORKS]}
     try:
         ended = subprocess.run(  # noqa: S603 - our own interpreter and module

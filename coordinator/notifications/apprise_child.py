@@ -60,7 +60,7 @@ class AuditHookFence:
         self.why = ""
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
-        """Be asked by Python before it does anything that an audit hook hears of."""
+        """Check an audit event, which Python reports before it does what the event names."""
         if event == "socket.connect":
             self.check_connection(args[1])
         elif event == "open":
@@ -118,9 +118,9 @@ def find_root_network_error(problem: BaseException) -> BaseException:
 
 
 def main() -> None:
-    """Do what standard input says and tell what came of it.
+    """Do what standard input says and report the outcome.
 
-    Names are looked up by C code that no hook hears of; the addresses that it finds are checked when they are
+    Names are looked up by C code that no audit hook sees; the addresses that it finds are checked when they are
     connected to.
     """
     socket.setdefaulttimeout(10)

@@ -1,4 +1,4 @@
-"""How a message leaves: through the channel of its target.
+"""Delivery of a message through the channel of its target.
 
 A new channel is a module with a `send_notification` and a line here, a `Kind` (models/notifications.py), and
 what is stored of its addresses (actions/notifications/addresses.py). Look into apprise_services.py first:

@@ -1,4 +1,4 @@
-"""Of which requests an address hears, as its owner chose."""
+"""Filters that decide of which requests an address is notified, as its owner chose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ About = NotificationTarget.About
 def targets_for_request(
     targets: Iterable[NotificationTarget], request: PermissionRequest
 ) -> list[NotificationTarget]:
-    """Return those of `targets` that hear of `request`. A choice that cannot be read leaves nothing out."""
+    """Return the `targets` that are notified of `request`. A choice that cannot be read leaves nothing out."""
     targets = list(targets)
     wants_marks = any(target.about == About.MARKED for target in targets)
     is_marked = wants_marks and bool(marks.find_request_review_reasons(request, marks.load_danger_marks()))
@@ -26,12 +26,12 @@ def targets_for_request(
 
 
 def targets_for_budgets(targets: Iterable[NotificationTarget]) -> list[NotificationTarget]:
-    """Return those of `targets` that hear how much of the budgets is used."""
+    """Return the `targets` that are notified of how much of the budgets is used."""
     return [target for target in targets if target.about in (About.EVERYTHING, About.BUDGETS)]
 
 
 def targets_for_sessions(targets: Iterable[NotificationTarget]) -> list[NotificationTarget]:
-    """Return those of `targets` that hear what happens in sessions: addresses that are about everything."""
+    """Return the `targets` that are notified of sessions: addresses that are about everything."""
     return [target for target in targets if target.about == About.EVERYTHING]
 
 

@@ -1,4 +1,4 @@
-"""What all channels share: what a message says, the page that it leads to, and how sending fails."""
+"""Code shared by all channels: the text of a message, the page that it leads to, and failures of sending."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class AddressEnded(NotificationNotSent):
 
 @dataclass(frozen=True, slots=True)
 class MessageText:
-    """A message for people to read: one line of title, what stands below it, and the page that it ends with."""
+    """A message for people to read: one line of title, the text below it, and the page that it ends with."""
 
     title: str
     text: str
@@ -61,7 +61,7 @@ class MessageText:
 
     @property
     def body_with_link(self) -> str:
-        """Return what stands below the title, with the link."""
+        """Return the text below the title, with the link."""
         return "\n".join([*([self.text, ""] if self.text else []), self.link, ""])
 
 
@@ -100,14 +100,14 @@ def build_message_text(
 
 
 def find_reached_budget_of_notification(message: Notification) -> BudgetMark | None:
-    """Return of which mark of a budget a message tells; None where it is gone."""
+    """Return the mark of a budget that a message is about; None where it is gone."""
     number = parse_database_id(message.request_id.removeprefix(BUDGET))
     return BudgetMark.objects.select_related("budget").filter(pk=number).first() if number else None
 
 
 def build_budget_message_text(message: Notification) -> MessageText:
     mark = find_reached_budget_of_notification(message)
-    if mark is None:  # it was changed meanwhile, and is told of anew
+    if mark is None:  # it was changed meanwhile, and is notified of again
         return MessageText("Signalbox: a budget changed", "", budgets_page_url())
     budget = convert_budget_row(mark.budget)
     of = f" in {mark.about}" if budget.is_limit_per_session else ""
@@ -124,7 +124,7 @@ def build_budget_message_text(message: Notification) -> MessageText:
 
 
 def find_limit_of_notification(message: Notification) -> SubscriptionLimit | None:
-    """Return of which subscription's limit a message tells; None where it is gone."""
+    """Return the subscription's limit that a message is about; None where it is gone."""
     number = parse_database_id(message.request_id.removeprefix(LIMIT))
     return SubscriptionLimit.objects.filter(pk=number).first() if number else None
 
@@ -143,7 +143,7 @@ def build_limit_message_text(message: Notification) -> MessageText:
 
 
 def find_session_guard_of_notification(message: Notification) -> SessionGuard | None:
-    """Return the count of unguarded calls that a message tells of; None where its session is gone."""
+    """Return the count of unguarded calls that a message is about; None where its session is gone."""
     return SessionGuard.objects.filter(pk=message.request_id.removeprefix(SESSION)).first()
 
 
@@ -247,7 +247,7 @@ def truncate_with_ellipsis(text: str, longest: int) -> str:
 
 def mask_secrets_and_reveal_hidden_text(text: str) -> str:
     """Mask a text and show what it hides. What is too much to look through is left out first, from the last space on:
-    half a secret is not known as one, and masks are shorter than what they stand for.
+    half a secret is not known as one, and masks are shorter than what they replace.
     """
     if len(text) > MOST_MASKED:
         head = text[:MOST_MASKED]

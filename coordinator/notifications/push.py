@@ -1,8 +1,8 @@
-"""The channel push: what a device shows, and handing it to the device's push service.
+"""The channel push: what a device shows, and its delivery to the device's push service.
 
 A message says what is asked for, as a headline, and by whom. It holds the digest of exactly that request, so that a
 Deny from the notification, or the answer to a question, counts for nothing else. It never says how to approve: for that
-a person opens the card. What was closed meanwhile is told in the place of what asked (static/js/service-worker.js shows
+a person opens the card. A closed request replaces the notification of the open one (static/js/service-worker.js shows
 both).
 """
 
@@ -117,7 +117,7 @@ def build_push_payload_of_notification(
 def build_push_payload_of_request(
     request: PermissionRequest | None, waiting: int, now: datetime
 ) -> dict[str, Any]:
-    """Return what the service worker is told: of a request that waits or was closed, or (None) a test.
+    """Return the payload for the service worker: of a request that waits or was closed, or (None) a test.
 
     `waiting` is how many requests the person may decide now.
     """

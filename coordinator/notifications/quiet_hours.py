@@ -1,4 +1,4 @@
-"""Quiet hours: when a person is told nothing, on the clocks of their own zone."""
+"""Quiet hours: when a person is not notified, on the clocks of their own zone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is told of a request: never anybody who may not decide it."""
+"""Recipients of a request's notifications: never anybody who may not decide it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from coordinator.policy.deciders import decider_book as deciders
 
 
 def immediate_recipients(request: PermissionRequest, now: datetime, reachable: Collection[str]) -> set[str]:
-    """Return the names of the people who are told as soon as `request` waits; `reachable` have an address or device.
+    """Return the names of the people notified as soon as `request` waits; `reachable` have an address or device.
 
-    Where steps after 0 minutes name nobody who may decide it and can be reached, everybody is told who may.
+    Where steps after 0 minutes name nobody who may decide it and can be reached, everybody who may is notified.
     """
     able = request_decider_names(request, now)
     return (
@@ -26,7 +26,7 @@ def immediate_recipients(request: PermissionRequest, now: datetime, reachable: C
 
 
 def escalation_step_recipients(step: EscalationStep, request: PermissionRequest, now: datetime) -> set[str]:
-    """Return the names of the people whom a step tells of `request`."""
+    """Return the names of the people whom a step notifies of `request`."""
     return request_decider_names(request, now) & people_named_in_escalation_steps([step])
 
 

@@ -25,7 +25,9 @@ from coordinator.notifications.messages import (
 from coordinator.policy.requests.approvals import current_request_state, format_request_instant
 from coordinator.secrets.masking import mask_secrets
 
-EVENTS: dict[str, str] = {Notification.NotifiedEvent.ASKED: "waiting"}  # as receivers have always been told
+EVENTS: dict[str, str] = {
+    Notification.NotifiedEvent.ASKED: "waiting"
+}  # as it has always been sent to receivers
 
 
 def send_webhook_notification(message: Notification, request: PermissionRequest | None, now: datetime) -> str:

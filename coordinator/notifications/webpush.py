@@ -27,7 +27,7 @@ CURVE = ec.SECP256R1()
 SALT, SECRET, SCALAR, POINT = 16, 16, 32, 65  # bytes
 UNCOMPRESSED = 4  # a point's first byte (SEC 1); another form would go into the keys of a message as it is
 RECORD = 4096  # what a push service has to take, all in all (RFC 8030)
-# A message is filled up to a multiple of this: its length should not tell the push service what is asked.
+# A message is filled up to a multiple of this: its length should not reveal to the push service what is asked.
 STEP = 1024
 LONGEST = 3 * STEP - 1  # bytes of a message; with its head and tag it stays below RECORD
 TOKEN_GOOD_FOR = timedelta(hours=12)  # a push service refuses more than a day
@@ -53,7 +53,7 @@ def validate_device_keys(p256dh: str, auth: str) -> None:
 
 
 def vapid_authorization_header(endpoint: str, private_key: str, contact: str, now: datetime) -> str:
-    """Return the header that tells the push service of `endpoint` who sends; `contact` is `https:` or `mailto:`."""
+    """Return the header that names the sender to the push service of `endpoint`; `contact` is `https:` or `mailto:`."""
     parts = urlsplit(endpoint)
     claims = {
         "aud": f"{parts.scheme}://{parts.netloc}",

@@ -1,4 +1,4 @@
-"""Which work is done again and again, and the thread of each worker that does what is due.
+"""Recurring jobs, and the thread of each worker that runs those that are due.
 
 A job is idempotent, and due again its interval after it was begun. `coordinator.actions.upkeep.jobs` says what claims
 and leases guarantee. A job that fails is tried again after a while that grows, but never later than its interval.

@@ -1,4 +1,4 @@
-"""Whether a migration may be applied while servers of the previous version run (a rolling upgrade).
+"""A check whether a migration may be applied while servers of the previous version run (a rolling upgrade).
 
 A change comes in two steps. The first *expands*: tables, columns and indexes that the older version does not know and
 need not fill. The second, in a later version, *contracts*: it takes away or tightens what only the version before the
@@ -262,7 +262,7 @@ def judge_pending_migrations() -> list[MigrationFinding]:
 
 
 def select_unsafe_findings(findings: Sequence[MigrationFinding]) -> list[MigrationFinding]:
-    """Return what must not be done beside servers of the version before."""
+    """Return what must not be done while servers of the previous version run."""
     return [finding for finding in findings if not finding.safe]
 
 

@@ -1,4 +1,4 @@
-"""How `manage.py restart` asks a running `serve` to restart, and how it learns what became of that.
+"""The protocol by which `manage.py restart` asks a running `serve` to restart, and learns the outcome.
 
 It sends SIGHUP to the process that the first line of `serve.lock` names. That process writes the second line:
 
@@ -7,7 +7,7 @@ It sends SIGHUP to the process that the first line of `serve.lock` names. That p
     ready TIME      the new code answers, since that time
     failed TIME     the new code cannot be started, so the old server goes on
 
-Whoever asks waits for a `ready` or `failed` line that was not there before, or for the lock to be free.
+The caller waits for a `ready` or `failed` line that was not there before, or for the lock to be free.
 """
 
 from __future__ import annotations

@@ -317,7 +317,7 @@ def require_installable(service: SystemdService) -> None:
 
 
 def explain_who_can_replace_folder(folder: Path) -> str | None:
-    """Say why anybody but root can replace what lies in `place`."""
+    """Say why anybody but root can replace files in `place`."""
     owner = folder.stat().st_uid
     return (
         f"belongs to {private_files.user_name(owner)}"

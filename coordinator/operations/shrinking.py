@@ -1,4 +1,4 @@
-"""Gives the room of deleted rows in SQLite's file back to the disk, beside a running server.
+"""Return of the space of deleted rows in SQLite's file to the disk, while the server runs.
 
 `VACUUM` is the only way that cannot lose a write: the file keeps its name, and SQLite itself copies what is in use
 into its log, in one transaction. (To swap the file for a copy would lose what another program writes meanwhile, and

@@ -42,7 +42,7 @@ PAST_THE_POOLER = (
 def prepare_database(*, migrate: bool, say: Say, beside_any: bool = False) -> None:
     """Check that the database answers and is not newer than the code, and migrate it where it is older.
 
-    Two servers that start at once on one database take turns. Beside servers of an older version only those migrations
+    Two servers that start at once on one database take turns. While servers of an older version run, only migrations
     are applied that they can go on with, unless `beside_any`. With `migrate=False` an older schema is an error. Raises
     CommandError.
     """
@@ -143,7 +143,7 @@ def migrations_on_disk() -> set[MigrationName]:
 
 
 def applied_migrations(on: BaseDatabaseWrapper = connection) -> set[MigrationName]:
-    """Return (app, name) of every migration that a database has had, this one unless told; none for a new one."""
+    """Return (app, name) of every migration that a database has had, by default this one; none for a new one."""
     return set(MigrationRecorder(on).applied_migrations())
 
 

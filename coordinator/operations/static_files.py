@@ -1,4 +1,4 @@
-"""How static files are collected and named: by their content, so that a browser may keep them for ever."""
+"""Collection and naming of static files: by their content, so that a browser may keep them for ever."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MANIFEST = Path(StaticFiles.manifest_name)
 def renew_static_files(root: Path) -> None:
     """Collect static files into `root`, from which a server of the previous release may serve: none is ever missing.
 
-    They are made beside it and moved in one by one. The previous release's files stay until the next one, since its
+    They are made next to it and moved in one by one. The previous release's files stay until the next one, since its
     pages may still be open. Raises OSError.
     """
     root.mkdir(parents=True, exist_ok=True)

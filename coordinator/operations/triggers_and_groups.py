@@ -1,7 +1,7 @@
-"""What a database needs beside its tables: the feed's triggers and the three roles' groups.
+"""The feed's triggers and the three roles' groups, which a database needs in addition to its tables.
 
-Idempotent: it looks first and adds what is missing. After every migrate (post_migrate.py), and at each start: whoever
-was killed between a migration and what follows it left nothing pending. A look takes some 20 ms.
+Idempotent: it checks first and adds what is missing. After every migrate (post_migrate.py), and at each start: a
+process killed between a migration and what follows it leaves nothing pending. A check takes some 20 ms.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from coordinator.client.message_lines import READ_BYTES, LineBudgetExceeded, Mes
 from coordinator.runner.errors import AgentFailed
 
 MOST_GARBAGE = 4 << 20  # bytes that are no protocol, before we give up on the agent
-GARBAGE_TOLD = 20  # lines of it that are told
+GARBAGE_TOLD = 20  # lines of it that are reported
 TAIL = 8 << 10
 UNPRINTED = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -40,7 +40,7 @@ class AgentJsonLineStream:
     """What `acp.connection.Connection` sends and receives through: one JSON object a line.
 
     `room` is awaited before each message is read, so that an agent waits while there is no room for what it says.
-    `garbage` is told of lines that are no protocol. `failed` is why reading ended, where it is not the pipe's end.
+    `garbage` receives lines that are no protocol. `failed` is why reading ended, where it is not the pipe's end.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a turn changed in a git work tree, reported as `signalbox/changes`."""
+"""The changes of a turn in a git work tree, reported as `signalbox/changes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent may request of its client: updates, questions to a person, files and terminals."""
+"""An agent's requests to its client: updates, questions to a person, files and terminals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class AgentClient:
-    """Answers one agent. `told` gets its updates, `unknown` other notifications.
+    """A client that answers one agent. `told` gets its updates, `unknown` other notifications.
 
     `ask` answers whether a call may run, `elicit` a form that a person shall fill in. `agent_program` returns the name
     of the agent's program, "" before it said it.
@@ -69,7 +69,7 @@ class AgentClient:
         }
 
     async def handle_agent_message(self, method: str, params: Any, is_notification: bool) -> Any:
-        """Answer a request, or hear a notification. Raises RequestError."""
+        """Answer a request, or process a notification. Raises RequestError."""
         message_params = params if isinstance(params, dict) else {}
         if is_notification:
             self.handle_agent_notification(method, message_params)
@@ -88,7 +88,7 @@ class AgentClient:
         if method == CLIENT_METHODS["session_update"] and isinstance(update, dict):
             kind = update.get("sessionUpdate")
             if kind == PERSONS:
-                return  # what a person said is told as the turn starts; an agent does not speak for people
+                return  # a person's message is reported as the turn starts; an agent does not speak for people
             if isinstance(kind, str) and not kind.startswith(RUNNERS):
                 self._on_message(update)
                 return

@@ -1,4 +1,4 @@
-"""Commands to a running session beside prompts: set its mode, model or an option, remove its work tree."""
+"""Commands to a running session besides prompts: set its mode, model or an option, remove its work tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all sessions of a runner share: the server, the guard, the agents and directories of the machine."""
+"""The state shared by all sessions of a runner: the server, the guard, the agents and directories of the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where agents may work: the directories that the runner is allowed, with every symlink resolved."""
+"""The directories in which agents may work: those that the runner is allowed, with every symlink resolved."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class AllowedDirectories:
         return path
 
     def is_path_allowed(self, path: str) -> bool:
-        """The innermost folder around a path decides: a work tree lies in the runner's own folder."""
+        """The innermost folder around a path decides: a work tree is in the runner's own folder."""
         return innermost_folder_length(path, self._directories) > innermost_folder_length(path, self._private)
 
 
@@ -60,5 +60,5 @@ def innermost_folder_length(path: str, folders: Iterable[str]) -> int:
 
 
 def is_inside_folder(folder: str, path: str) -> bool:
-    """Say whether a path is a folder or lies below it; both are real paths."""
+    """Say whether a path is a folder or is below it; both are real paths."""
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)

@@ -47,7 +47,7 @@ def build_agent_environment(
     """Return an agent's environment, out of the runner's own.
 
     A variable of ours is never passed on, and none whose value holds `key`, whatever the settings name.
-    `session_id` and `mark` tell hooks and the guard whose process it is.
+    `session_id` and `mark` show hooks and the guard whose process it is.
     """
     allowed = (*ALWAYS, *agent.passes, *passes)
     base_variables = {

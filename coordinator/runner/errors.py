@@ -1,4 +1,4 @@
-"""What goes wrong, in words for the page."""
+"""Errors, with messages for the page."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Signalbox's MCP gateway as an agent is given it when its session opens: its address, and a key of the agent's own.
 
 The key comes from the server for this one process of the agent, and ends with it. It is never the runner's, and it
-stands nowhere but in what the agent is told: not in its environment, not in a file, not in anything that is logged.
+is only in the message to the agent: not in its environment, not in a file, not in anything that is logged.
 """
 
 from __future__ import annotations

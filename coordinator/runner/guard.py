@@ -1,8 +1,8 @@
-"""Ends what agents leave behind, also when the runner itself is killed: a small process that outlives it.
+"""A small process that ends what agents leave behind, also when the runner itself is killed: it outlives the runner.
 
 The runner writes a line `+PID` for each process that it starts (each leads a group of its own) and `-PID` when it has
-ended. When the pipe closes, the runner is gone: whatever is left of those groups, and whatever else carries the
-runner's mark in its environment, is told to end and, a little later, ended. Standard library alone: it is started
+ended. When the pipe closes, the runner is gone: all that is left of those groups, and all else that carries the
+runner's mark in its environment, is asked to end and, a little later, killed. Standard library alone: it is started
 without any site and stays small.
 """
 
@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-GRACE = 1.5  # seconds between being told to end and being ended
+GRACE = 1.5  # seconds between being asked to end and being killed
 
 
 def find_processes_by_environment_mark(mark: str, besides: int = 0) -> set[int]:

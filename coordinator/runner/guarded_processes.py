@@ -32,7 +32,7 @@ def set_parent_death_signal() -> None:
 
 
 class WatchedProcessProtocol(asyncio.subprocess.SubprocessStreamProtocol):
-    """Tells of a process's end when it ends. asyncio's `wait` waits for its pipes, which whoever it left may hold."""
+    """Reports a process's end when it ends. asyncio's `wait` waits for its pipes, which its children may hold."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit=1 << 16, loop=loop)

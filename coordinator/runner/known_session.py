@@ -1,4 +1,4 @@
-"""What a runner keeps of one session over restarts, of agents and its own: folder, work tree, the agent's own id."""
+"""One session's state that a runner keeps over restarts of agents and its own: folder, work tree, agent's id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_TREE = (
 
 
 class RememberedSession:
-    """What is kept of a session. `say` tells people where something is not as they ordered."""
+    """The stored state of a session. `say` reports to people where something is not as they ordered."""
 
     def __init__(self, around: RunnerContext, session_id: str, say: Callable[[str], None]) -> None:
         self.id = session_id

@@ -1,4 +1,4 @@
-"""Which updates of an agent are merged while they wait: pieces of a text, and outputs that are sent again and grow."""
+"""Merging of an agent's updates while they wait: pieces of a text, and outputs that are sent again and grow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def merge_text_chunks(last: dict[str, Any], update: dict[str, Any]) -> dict[str,
 def is_superseding_update(last: dict[str, Any], update: dict[str, Any]) -> bool:
     """Say whether an update of a call replaces all that the one before it said: some agents send a whole output again.
 
-    What stands in `_meta` is the agent's own, and may be a piece.
+    The content of `_meta` is the agent's own, and may be a piece.
     """
     if "_meta" in last or "_meta" in update or last.get("toolCallId") != update.get("toolCallId"):
         return False

@@ -1,4 +1,4 @@
-"""What a turn of OpenCode, or of a fork of it, took: its answer counts the last step alone, its database each one."""
+"""Tokens of a turn of OpenCode, or of a fork of it: its answer counts the last step alone, its database each one."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TOO_LARGE = {400, 413, 422, 500}  # answers that are about what was sent, not ab
 class OutboxCapacity:
     """How much may wait in all outboxes together; agents are not read while it is full.
 
-    `lines`: how many of them send at once. Whoever waits for one merges meanwhile: a busy server has less to do.
+    `lines`: how many of them send at once. An outbox that waits for one merges meanwhile: a busy server has less to do.
     """
 
     def __init__(self, size: int = 16 << 20, lines: int = 4) -> None:

@@ -1,4 +1,4 @@
-"""What an agent reports while its session opens: held back, within bounds, until the server knows the agent."""
+"""Updates that an agent sends while its session opens: held back, within bounds, until the server knows the agent."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from coordinator.runner.guarded_processes import ChildProcess, ProcessGuard
 from coordinator.runner.startable import StartableAgent
 
 Handler = Callable[[str, Any, bool], Awaitable[Any]]
-GRACE = 3.0  # seconds that an agent has to end when it is told to
+GRACE = 3.0  # seconds that an agent has to end when it is asked to
 LOGIN_NEEDED = -32000
 
 

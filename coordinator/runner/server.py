@@ -18,7 +18,7 @@ from coordinator.runner.errors import ServerRefused, ServerTimedOut
 log = logging.getLogger("signalbox.runner")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-AWAY = {429, 502, 503, 504}  # the server, or what stands before it, is not ready
+AWAY = {429, 502, 503, 504}  # the server, or a proxy in front of it, is not ready
 BROKEN_TRIES = 5  # a 500 is tried again this often, then counts as a refusal
 HOLD = 60.0  # seconds an answer may take: a poll is held for 30
 
@@ -32,7 +32,7 @@ class SignalboxServer:
             base_url=url,
             headers={**headers, "User-Agent": "signalbox-runner"},
             timeout=httpx.Timeout(HOLD, connect=10, pool=None),
-            trust_env=not is_url_on_this_machine(url),  # no proxy stands before this machine itself
+            trust_env=not is_url_on_this_machine(url),  # no proxy is in front of this machine itself
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
         self._url = url

@@ -31,7 +31,7 @@ log = logging.getLogger("signalbox.runner")
 QUESTION_WAIT_SECONDS = 5.0  # that a question waits until the server has what was said before it
 TO_STOP = 10.0  # seconds that an agent has to end its turn when it is cancelled
 TO_END = 3.0  # … when its session is ended
-MOST_REASONS = 8  # turns in a row that only tell the agent why a person said no
+MOST_REASONS = 8  # turns in a row that only explain to the agent why a person said no
 
 
 class RunnerSession:
@@ -58,7 +58,9 @@ class RunnerSession:
         self._is_without_process = False  # idle all the same: its process was ended to stop a command
         self._terminals: SessionTerminals | None = None
         self._changes: TurnChanges | None = None
-        self._noting: asyncio.Task[None] | None = None  # how the directory stands, while the agent is opened
+        self._noting: asyncio.Task[None] | None = (
+            None  # notes the state of the directory, while the agent is opened
+        )
         self._calls = AgentToolCalls()
         self._early: PendingUpdates | None = None  # what the agent says before it is introduced
         self._one_at_a_time = asyncio.Lock()
@@ -346,7 +348,7 @@ class RunnerSession:
         if self._talk is not None or self._is_without_process:  # its turn was over already
             await self._end_session_agent()
             await self.report_final_session_status(status)
-        await self._commands.all_done.wait()  # what came of a command is told before nothing is any more
+        await self._commands.all_done.wait()  # the outcome of a command is reported before reporting ends
         await self._outbox.wait_until_outbox_sent(self._around.patience)
         await self._outbox.close_outbox()
         self.is_over.set()

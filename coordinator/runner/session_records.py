@@ -1,4 +1,4 @@
-"""What a runner remembers of its sessions over its own restarts: which agent, and by which id the agent knows them."""
+"""Records of a runner's sessions over its own restarts: which agent, and by which id the agent knows them."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class ShadowRepository:
                 raise GitFailed("the work tree's index is too large")
             shutil.copy2(
                 self._work_tree.index, self._index
-            )  # git tells by its age which entries it may trust
+            )  # git decides by its age which entries it may trust
 
     def list_files_differing_from_index(self) -> tuple[list[bytes], list[bytes], bool]:
         """Return the files that are gone, those that are not as the index has them, and whether there are more."""

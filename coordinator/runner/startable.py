@@ -16,13 +16,13 @@ from coordinator.runner.options import AgentOptions
 class KnownAgentProgram:
     """An agent program that we know.
 
-    `needs` are the programs that must be on the PATH, the one to start first; `names` tells programs of them to the
+    `needs` are the programs that must be on the PATH, the one to start first; `names` passes the paths of some to the
     first in a variable. `passes` are the variables that it may have of the runner's; one that ends in `*` begins so.
     `asking_modes` are the modes in which a person is asked, the preferred one first; empty: its
     settings say, not its modes.
     `opens_once_a_minute`: a conversation that it opens twice within one minute of the clock is lost.
     `keeps_commands`: commands of a turn go on when that is cancelled. `brings` is the
-    package beside the program to start that brings the agent itself, and the field of it that says its version;
+    package next to the program to start that brings the agent itself, and the field of it that says its version;
     `instead` is the variable that names another program in its place. `store` is the database below $XDG_DATA_HOME
     with its messages, for an agent whose answers count the last step's tokens alone. `sets` are variables that it
     has whatever the runner's say. `login` is the command by which a person signs in.
@@ -321,7 +321,7 @@ def find_agent_version(known_program: KnownAgentProgram, program: str, path: str
 def read_package_version(program: str, program_path: str = "", field_name: str = "version") -> str:
     """Return the version that the package around a program says, without starting it; "" where none does.
 
-    `program_path`: the package lies there, seen from the program's folder or one around it.
+    `program_path`: the package's path, seen from the program's folder or one around it.
     """
     folder = os.path.dirname(os.path.realpath(program))
     for _ in range(6 if program_path else 4):

@@ -14,7 +14,7 @@ from coordinator.runner.errors import RunnerRefused
 from coordinator.runner.guarded_processes import ChildProcess, ProcessGuard
 
 MOST_TERMINALS = 32  # of a session at once
-KEPT, TOLD = 1 << 20, 64 << 10  # bytes of output: that the agent may have, that the server is told
+KEPT, TOLD = 1 << 20, 64 << 10  # bytes of output: that the agent may have, that are sent to the server
 TOLD_EVERY = 0.2  # seconds
 READ = 1 << 16
 REST = 0.3  # seconds that output may come in after the command's end
@@ -69,7 +69,7 @@ class AgentTerminal:
 
     async def _wait_for_command_exit(self) -> None:
         code = await self.process.wait()
-        # What it left in the pipe; whoever it left behind may hold that open.
+        # What it left in the pipe; a child that it left behind may hold that open.
         await asyncio.wait({self._reading}, timeout=REST)
         self.status = (
             {"exitCode": code, "signal": None} if code >= 0 else {"exitCode": None, "signal": str(-code)}

@@ -1,4 +1,4 @@
-"""What differs between two trees of a shadow repository: the files with their counts, and the diff, both bounded."""
+"""Differences between two trees of a shadow repository: the files with their counts, and the diff, both bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stored values are secrets, told by their keys, and how they are shown: not at all.
+"""Recognition of secrets among stored values, by their keys. Secret values are never shown.
 
 A key is read as words (`DEEPSEEK_API_KEY`, `apiKey`, `auth.token` alike), so that MONKEY_COUNT is no key and
 MAX_TOKENS no token. A value that carries a password inside an address is a secret whatever its key is.
@@ -41,7 +41,7 @@ SECRET_LAST = split_text_to_word_set("access auth")
 SECRET_ADDRESSES = split_text_to_word_set(
     "database db postgres postgresql mysql mariadb mongo mongodb redis amqp rabbitmq broker webhook"
 )
-# Where these come last, or beside `tokens`, only a measure is meant: TOKEN_LIMIT, MAX_TOKENS.
+# Where these come last, or next to `tokens`, only a measure is meant: TOKEN_LIMIT, MAX_TOKENS.
 MEASURES = split_text_to_word_set(
     "count limit limits length size budget ttl timeout expiry lifetime age rate usage enabled required"
 )

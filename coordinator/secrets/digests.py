@@ -1,4 +1,4 @@
-"""Digests that stand for what may hold secrets: whole, and keyed, so that nobody who reads one can try out guesses.
+"""Digests of values that may hold secrets: whole, and keyed, so that nobody who reads one can try out guesses.
 
 The key follows from SECRET_KEY, which is not in the database. Equal values have equal digests within one
 installation; after the secret key has changed, none of the old digests is met again.

@@ -1,4 +1,4 @@
-"""Credentials at rest: sealed with keys that lie in a file of the data folder, not in the database.
+"""Credentials at rest: sealed with keys that are stored in a file of the data folder, not in the database.
 
 A line of the file is a key, the newest first: it seals, and every one opens what it sealed. Each sealed text is bound
 to its purpose, so that nobody who can write to the database moves a credential to another server.
@@ -109,7 +109,7 @@ def generate_keyring_key() -> tuple[str, bytes]:
 
 
 def load_or_create_keyring() -> CredentialKeyring:
-    """Return the file's keys, read anew where it changed; makes a first key where there is no file."""
+    """Return the file's keys, read again where it changed; makes a first key where there is no file."""
     file = keyring_path()
     try:
         if not file.exists():
@@ -150,7 +150,7 @@ def overwrite_keyring_file(ring: CredentialKeyring) -> None:
 
 
 def write_temporary_keyring(file: Path, ring: CredentialKeyring) -> Path:
-    """Write the keys beside `file`, and have them on the disk when this returns."""
+    """Write the keys to a new file next to `file`, and have them on the disk when this returns."""
     temporary_path = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
         for name, key in ring.keys.items():

@@ -1,4 +1,4 @@
-"""Whether what a mask hides would be decoded or run: then it is no secret that a person may take on trust."""
+"""Detection of masked text that would be decoded or run: no secret that a person may take on trust."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_NAMES = 20
 
 
 def can_run_hidden_value(shown_value: Any) -> bool:
-    """Say whether a masked value may be decoded or run. Where that cannot be told, the answer is yes."""
+    """Say whether a masked value may be decoded or run. Where that is unknown, the answer is yes."""
     if not find_masks_in_value(shown_value):
         return False
     return any(decodes_or_runs_mask(text) for text in collect_nested_texts(shown_value))
@@ -45,7 +45,7 @@ def decodes_or_runs_mask(text: str) -> bool:
 
 
 def expands_hidden_variable(name: str, text: str) -> bool:
-    """Say whether a variable with a hidden value is cut, replaced or indirect, or stands where a command does."""
+    """Say whether a variable with a hidden value is cut, replaced or indirect, or is used as a command."""
     used = rf"\$\{{!|\$\{{{name}[#%/:^,@\[]|(?:^|[;&|(`\n]|\$\()\s*[\"']?\$\{{?{name}\b"
     return re2.search(used, text) is not None
 

@@ -133,7 +133,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "RunnerOffers": {NAMES: "offers"},
     "RuntimePlugin": {NAMES: "plugin_id script_name permissions created_by", PEOPLE: "description code_content"},
     "SavedSessionView": {PEOPLE: "name query"},
-    "Session": {MASKED: "project_dir hostname",  # as hooks tell them; a runner's folder must stay one
+    "Session": {MASKED: "project_dir hostname",  # as hooks report them; a runner's folder must stay one
                 NAMES: "session_id status agent_name executor_session_id executor_profile"},
     "SessionChange": {MASKED: "files diff problem", NAMES: "run_id base"},
     "SessionFigures": {NAMES: "person"},

@@ -1,12 +1,12 @@
-"""Secrets in what machines write, put out of sight:
+"""Masking of secrets in what machines write:
 
-`[masked: GitHub token 3f9a1c2e…]` stands where one stood.
+`[masked: GitHub token 3f9a1c2e…]` replaces a secret.
 
-The 32 hexadecimal digits (older rows have 8) are half of a keyed digest of the secret, which is as much as
-can be met by nobody: the same secret is recognised wherever it comes again, two secrets never look alike, and
+The 32 hexadecimal digits (older rows have 8) are half of a keyed digest of the secret, which is enough to rule
+out collisions: the same secret is recognised wherever it comes again, two secrets never look alike, and
 nobody who reads a mask, or has the database, can try out guesses. People read the first eight
 (`shorten_mask_digests`). What decides compares digests of unmasked values all the same
-(coordinator.secrets.digests). A masked text holds nothing to mask anew.
+(coordinator.secrets.digests). A masked text holds nothing to mask again.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from coordinator.secrets.digests import keyed_hmac
 
 MASK = re2.compile(r"\[masked: [A-Za-z0-9 ]{1,40} [0-9a-f]{8}(?:[0-9a-f]{24})?\]")
 _LONG_MASK = re.compile(r"(\[masked: [A-Za-z0-9 ]{1,40} [0-9a-f]{8})[0-9a-f]{24}\]")
-SHORTEST = 6  # characters of text in which a secret and what gives it away can stand
+SHORTEST = 6  # characters of text that can hold a secret and what gives it away
 LONGEST_NAME = 100
-# Places of one event that are looked at closely (about 10 µs each); what stands behind them is left out whole.
+# Places of one event that are examined closely (about 10 µs each); what follows them is left out whole.
 MOST_CANDIDATES = 50_000
 LEFT_OUT = "[masked: the rest, which holds too much that looks like secrets]"
 
@@ -46,7 +46,7 @@ _WHICH.Compile()
 _KEY_BEGINS = re2.compile(vendors.BEGINNINGS.encode())
 
 
-Found = tuple[int, int, str]  # where a secret stands in a text, and its kind
+Found = tuple[int, int, str]  # where a secret is in a text, and its kind
 _start = itemgetter(0)
 
 
@@ -59,7 +59,7 @@ class SecretMasker:
     """Masks values and counts what it masked.
 
     `judged`: a person decides by what is left, so everything that could run, expand or lead elsewhere stays
-    readable, even where it stands in a secret's place. `originals`: where given, each mask's secret.
+    readable, even where it takes a secret's place. `originals`: where given, each mask's secret.
     `cut`: a text held more than is looked at, and its rest was left out.
     """
 
@@ -91,7 +91,7 @@ class SecretMasker:
         mark = shapes.MARKS.search(b"\n".join(parts))
         if mark is None:
             return [None if raw is None else raw.decode() for raw in raws], list(texts)
-        masked, at, first = [], 0, mark.start()  # what stands before the first mark holds none
+        masked, at, first = [], 0, mark.start()  # the text before the first mark holds none
         for raw in raws:
             at += 0 if raw is None else len(raw) + 1
             masked.append(None if raw is None else raw.decode() if at <= first else self.mask_json_bytes(raw))
@@ -136,7 +136,7 @@ class SecretMasker:
         return self._make_mask_for_secret(kind, text) or text
 
     def _make_mask_for_secret(self, kind: str, secret: str) -> str | None:
-        """Return what stands for the secret, or None where it must be seen."""
+        """Return the mask that replaces the secret, or None where it must be seen."""
         if self.judged and not (
             is_pure_private_key(secret) if kind == "private key" else is_text_without_code_or_address(secret)
         ):
@@ -148,7 +148,7 @@ class SecretMasker:
         return mask
 
     def _find_secret_spans_in_text(self, raw: bytes) -> tuple[list[Found], int]:
-        """Return where secrets stand in a text, in order, and how far it was read; of two that overlap, the first."""
+        """Return where secrets are in a text, in order, and how far it was read; of two that overlap, the first."""
         secrets_found: list[Found] = []
         end = 0
         named_secrets = find_named_secrets(raw, judged=self.judged)
@@ -216,7 +216,7 @@ class SecretMasker:
         return replacements
 
     def _mask_item_by_its_name(self, name: str, item: Any) -> Any:
-        """Return a value as it may stand beside its name: texts are masked whole under a secret's, lists' texts too."""
+        """Return a value as it may be shown by its name: texts are masked whole under a secret's, lists' too."""
         if isinstance(item, list):
             if (
                 item
@@ -284,7 +284,7 @@ def is_named_value_secret(value: str, *, strong: bool) -> bool:
 
 
 def is_secret_placeholder(value: str) -> bool:
-    """Say whether a value is no secret but stands for one: a variable, a template, a mask, a placeholder."""
+    """Say whether a value is no secret but a substitute for one: a variable, a template, a mask, a placeholder."""
     stripped = value.strip()
     if len(stripped) < 3 or stripped[0] in "$<{%[" or stripped.startswith(("./", "~/", "process.env")):
         return True
@@ -293,7 +293,7 @@ def is_secret_placeholder(value: str) -> bool:
     return stripped.lower() in shapes.PLACEHOLDERS or shapes.HOLLOW.search(stripped) is not None
 
 
-# Kinds that are told by what stands beside them, not by the secret itself.
+# Kinds that are recognised by the text next to them, not by the secret itself.
 BESIDE = frozenset({"password", "token", "cookie", "key", "credentials", "secret", "bearer token"})
 
 
@@ -303,7 +303,7 @@ def is_certain_command_flag_secret(flag: str, text: str) -> bool:
 
 
 def could_secret_text_be_executed(raw: bytes, start: int, stop: int, kind: str) -> bool:
-    """Say whether what stands in a secret's place could be a word that runs, or the beginning of a host's name."""
+    """Say whether the text in a secret's place could be a word that runs, or the beginning of a host's name."""
     if shapes.HOST_GOES_ON.match(raw, stop, stop + 100):
         return True
     if kind not in BESIDE or (raw[start - 1 : start] == b":" and raw[stop : stop + 1] == b"@"):
@@ -348,7 +348,7 @@ def looks_random(value: str) -> bool:
 
 
 NAME_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
-LONGEST_BEFORE = 64  # of a name, before the word in it that tells
+LONGEST_BEFORE = 64  # of a name, before the word in it that marks a secret
 LONGEST_VALUE = 4_000  # in quotes
 LONGEST_BARE = 1_000
 EQUALS = ord("=")
@@ -403,7 +403,7 @@ def find_command_passwords(raw: bytes, *, judged: bool) -> Iterator[Found]:
 
 
 def find_named_secrets(raw: bytes, *, judged: bool) -> Iterator[Found]:
-    """Yield (start, stop, kind) of values beside the names of secrets; kind is "" where a value is none.
+    """Yield (start, stop, kind) of values next to the names of secrets; kind is "" where a value is none.
 
     `judged`: the word after a flag may be a program to run, so it must look like the flag's value.
     """
@@ -446,7 +446,7 @@ def find_value_bounds_at_offset(raw: bytes, at: int) -> tuple[int, int, bool]:
 
 
 def is_secret_next_to_name(name: str, text: str, *, quoted: bool, env: bool, after: bytes) -> bool:
-    """Say whether the text beside a name is its secret. `env`: it is written NAME=value."""
+    """Say whether the text next to a name is its secret. `env`: it is written NAME=value."""
     strength = secret_name_strength(name)
     if not strength or (not quoted and is_probably_code_expression(text, after)):
         return False

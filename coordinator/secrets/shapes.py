@@ -1,9 +1,9 @@
-"""What secrets look like in text that machines write, beside the keys of known makers: values beside telling names.
+"""Shapes of secrets in text that machines write, in addition to vendors' keys: values next to names of secrets.
 
 Everything that reads a whole text is an RE2 expression over UTF-8, linear in its length whatever it holds; `re` is
 for single values, by expressions that cannot backtrack, because calling it is cheaper. Texts may themselves be
 JSON, once or several times over: quotes may be escaped, and a line break may be `\\n`.
-`coordinator.secrets` is wider: a person who types a setting is told too often rather than too rarely. Here every
+`coordinator.secrets` is wider: a person who types a setting is warned too often rather than too rarely. Here every
 other word of an agent's code would be a secret, so a name must end in what makes it one and its value look it.
 """
 
@@ -18,7 +18,7 @@ from coordinator.secrets.vendors import BEGINNINGS
 
 
 class SecretShape(NamedTuple):
-    """One kind of secret: what people call it, where it stands (the whole match, else its one group), and its mark.
+    """One kind of secret: what people call it, where it is (the whole match, else its one group), and its mark.
 
     The mark is found in the JSON of every text that holds one, or the text is not looked at closely.
     """
@@ -28,7 +28,7 @@ class SecretShape(NamedTuple):
     mark: str
 
 
-# A word begins; in JSON within a text, what stands before it may be the letter of an escape.
+# A word begins; in JSON within a text, the character before it may be the letter of an escape.
 _BEGIN = r"(?:\b|\\[nrt])"
 _LINE = r"(?:\s|\\+[nrt]|[0-9]{1,6}(?:→|\\+u2192|[|:\t])|[\"',+>|-])"  # between a key's lines: breaks, numbers, quotes
 _KEY_TYPE = r"(?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
@@ -72,7 +72,7 @@ KNOWN = (
     SecretShape("password", rf":5432:[^\s:]{{1,64}}:[^\s:]{{1,64}}:({_WORD})", ":5432:"),
 )  # fmt: skip
 
-# A value beside one of these is a secret unless it is a placeholder.
+# A value next to one of these is a secret unless it is a placeholder.
 _STRONG = (
     r"passw(?:or)?ds?|passphrase|passcode|pwd|secrets?|credentials?|client[_.-]?secret|shared[_.-]?access[_.-]?key|"
     r"(?:secret|private|api|access|signing|encryption|master|account|auth|ssh|storage|shared|app|application|"
@@ -80,7 +80,7 @@ _STRONG = (
     r"(?:auth|access|refresh|bearer|api|id|bot|app|deploy|personal|private|oauth|security|secret|github|gh|gitlab|"
     r"npm|pypi|slack|vault|admin)[_.-]?tokens?"
 )
-# Beside one of these only a value that looks random is.
+# Next to one of these only a value that looks random is.
 _WEAK = r"token|auth|authorization|x-api-key|cookie|jwt|bearer"
 _AFTER = r"(?:[_.-]?(?:[0-9]{1,3}|b64|base64|live|prod|test|dev|staging|old|new|value))?"
 STRONG_NAME = re2.compile(rf"(?i)^[A-Za-z0-9_. -]{{0,64}}?(?:{_STRONG}){_AFTER}$")
@@ -183,8 +183,8 @@ IN_LOGS = (
     ),
 )
 
-# Where this is not found, in an event's JSON as it stands, there is no secret. It is put together from the marks
-# that stand beside the shapes, so that none can be narrower than what it is for. Bounds of words are not asked for,
+# Where this is not found, in an event's JSON as it is, there is no secret. It is put together from the marks
+# that are listed with the shapes, so that none can be narrower than what it is for. Bounds of words are not asked for,
 # since before them JSON may have put an escape.
 MARKS = re2.compile(
     (

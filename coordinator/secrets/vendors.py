@@ -1,4 +1,4 @@
-"""The keys of known makers, which give themselves away wherever they stand: as the makers' documents describe them.
+"""Formats of known vendors' keys, which are recognisable anywhere: as the vendors' documents describe them.
 
 What a key begins with finds it, in one reading for all of them; what must follow says whether it is one. Both are
 written down once, here, and what looks for secrets is made from it. tests/secrets/test_every_shape.py makes
@@ -177,7 +177,7 @@ VAULTS = (
 
 KEYS = (*MODELS, *CODE, *CLOUDS, *SERVICES, *VAULTS)
 
-# A word begins here; in JSON within a text, what stands before it may be the letter of an escape.
+# A word begins here; in JSON within a text, the character before it may be the letter of an escape.
 _BEGINNING = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"
 # All keys' beginnings, with the first that must follow: so short that random text hardly has one.
 BEGINNINGS = rf"(?:{'|'.join(dict.fromkeys(key.begins for key in KEYS))}){TAIL}{{8}}"

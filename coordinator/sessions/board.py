@@ -1,4 +1,4 @@
-"""Who works on what right now, and who waits for whom: the sessions that have not ended, with what each is doing."""
+"""The board of current work, and of who waits for whom: the sessions that have not ended, with what each is doing."""
 
 from __future__ import annotations
 

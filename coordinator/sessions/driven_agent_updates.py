@@ -1,4 +1,4 @@
-"""What a runner tells of a session whose agent it drives, as the dialect reads it and the actions write it."""
+"""Updates that a runner sends of a session whose agent it drives, as the dialect reads and the actions write them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def program_name_of_runner_agent(agent: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DrivenAgentUpdate:
-    """One thing told: its number in the session, when (ISO, UTC), of which kind, with which fields."""
+    """One update: its number in the session, when (ISO, UTC), of which kind, with which fields."""
 
     n: int
     at: str
@@ -34,7 +34,7 @@ class DrivenAgentUpdate:
 
 @dataclass(frozen=True, slots=True)
 class SpeechPiece:
-    """A piece of what somebody says: `kind` message, thought or user; a block that is no text stands in `block`."""
+    """A piece of what somebody says: `kind` message, thought or user; a block that is no text is in `block`."""
 
     kind: str
     message_id: str | None
@@ -44,7 +44,7 @@ class SpeechPiece:
 
 @dataclass(frozen=True, slots=True)
 class ReportedToolCall:
-    """A tool call as all updates of it together tell it.
+    """A tool call as all updates of it together report it.
 
     `tool` and `tool_input` are as the agent's hooks would give them, where that is known. `ready` says that the input
     is whole, `over` that the call has ended; then `output` and `error` are its result.
@@ -64,7 +64,7 @@ class ReportedToolCall:
 
 @dataclass(frozen=True, slots=True)
 class TurnUsage:
-    """Tokens of a turn by the model that took them (None: not told), and its cost where the agent says it."""
+    """Tokens of a turn by the model that took them (None: not reported), and its cost where the agent says it."""
 
     by_model: tuple[tuple[str | None, Mapping[str, int]], ...]
     cost: Mapping[str, Any] | None = None

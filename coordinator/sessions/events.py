@@ -1,4 +1,4 @@
-"""What an event is: the one definition for every endpoint, import and reader, and the columns it is kept in."""
+"""The event: the one definition for every endpoint, import and reader, and the columns it is kept in."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class NewEvent(msgspec.Struct, kw_only=True):
 
 
 class DedupedEvent(NewEvent, kw_only=True):
-    """An event that its teller may tell twice: one with the same `origin` is written once.
+    """An event that its source may report twice: one with the same `origin` is written once.
 
     The origin counts within the session, or `everywhere`, and is free again after `origin_for` milliseconds (None:
     never). `claims` are origins that are taken with it in its session, by which others are then left out; where one of
-    `unless` is taken there, it is left out itself. `extra` is what was said beside all that has a column. One that is
-    told `late` counts as received when it happened, so that what is summed up by day stands on its own day.
+    `unless` is taken there, it is left out itself. `extra` is what was reported besides the columns. One that is
+    reported `late` counts as received when it happened, so that sums by day count it on its own day.
     """
 
     origin: str
@@ -60,7 +60,7 @@ class DedupedEvent(NewEvent, kw_only=True):
     everywhere: bool = False
     extra: dict[str, Any] | None = None
     late: bool = False
-    # What a request to a model used beside its tokens; it has no column of the event's.
+    # What a request to a model used besides its tokens; it has no column of the event's.
     usage: UsageDetail | None = None
 
 
@@ -71,7 +71,7 @@ class RecordedEvent:
     event_id: int | None
 
 
-# The columns of `events` beside its id. tests/events/test_fields.py holds the table, the endpoints and this together.
+# The columns of `events` without its id. tests/events/test_fields.py holds the table, the endpoints and this together.
 EVENT_COLUMNS = (
     "session_id", "event_type", "timestamp", "tool_name", "tool_input", "tool_output",
     "error", "exit_code", "reason", "role", "content",

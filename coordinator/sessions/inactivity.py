@@ -1,6 +1,6 @@
-"""Sessions of which nothing is heard. Nobody here runs them, so nobody here sees them die: a killed agent
-says no goodbye. After a while of silence a running session is called idle (a word for readers: its status stays), and
-after a long one it is ended (actions.silence).
+"""Silent sessions, of which nothing is received. Nobody here runs them, so nobody here sees them die: a killed
+agent reports no end. After a while of silence a running session is called idle (a word for readers: its status
+stays), and after a long one it is ended (actions.silence).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 
 IDLE = "idle"
 OPEN_RUNS = (Run.Status.PENDING, Run.Status.CLAIMED, Run.Status.RUNNING, Run.Status.STOPPING)
-# Who tells of sessions that nobody here runs: the sources of their events, and profiles that they go by.
+# Who reports sessions that nobody here runs: the sources of their events, and their profiles.
 OBSERVED_SOURCES = (*AGENT_TITLES, "telemetry")
 OBSERVED_PROFILES = (*OBSERVED_SOURCES, GATEWAY_PROFILE)
 
@@ -37,10 +37,10 @@ def find_idle_session_ids(session_ids: Iterable[str], now: datetime) -> set[str]
 
 
 def find_silent_session_ids(now: datetime, session_id: str | None = None) -> list[str]:
-    """Return the sessions (or the one) of agents who tell by themselves that SIGNALBOX_SESSION_SILENT_AFTER ends.
+    """Return the self-reported sessions (or the given one) that SIGNALBOX_SESSION_SILENT_AFTER ends.
 
-    One that waits for a person is not among them: it is we who have not answered. Told to wait, it was answered, and
-    what waits no longer needs no answer.
+    One that waits for a person is not among them: it is we who have not answered. One whose call was answered with
+    "wait" was answered, and a request that no longer waits needs no answer.
     """
     silent = timedelta(seconds=settings.SESSION_SILENT_AFTER)
     cutoff = instants.to_microseconds(now - silent)

@@ -1,4 +1,4 @@
-"""What lists say of sessions beside their own columns, for a page of sessions at once and never row by row."""
+"""Data that lists show of sessions in addition to their columns, loaded for a page at once and never row by row."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def annotate_sessions_with_last_event(sessions: QuerySet[Any, Any]) -> QuerySet[
 
 
 def session_start_microseconds(session: Session, first_us: int | None = None) -> int:
-    """Return when the session began, in microseconds: its earliest event, where that was told a little before it.
+    """Return when the session began, in microseconds: its earliest event, where that is dated a little before it.
 
-    Clocks differ, and what an agent did before it first reached us is told later. What is dated long before is odd.
+    Clocks differ, and what an agent did before it first reached us is reported later. Much earlier dates are ignored.
     0 where nothing can be read. `first_us` is that event's instant, where it is known.
     """
     created = instants.to_microseconds(session.created_at) if isinstance(session.created_at, datetime) else 0

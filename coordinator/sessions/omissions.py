@@ -1,4 +1,4 @@
-"""What of telemetry is left out because it is not understood, and who sent it. Pure."""
+"""Telemetry that is left out because it is not understood, and who sent it. Pure."""
 
 from __future__ import annotations
 

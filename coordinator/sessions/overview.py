@@ -1,4 +1,4 @@
-"""What is going on right now, in a handful of queries: the counts and latest rows of the first page."""
+"""An overview of current activity, in a handful of queries: the counts and latest rows of the first page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RecentSession:
     is_idle: bool
 
     @property
-    def shown_state(self) -> str:
+    def status_or_idle(self) -> str:
         """Its status, or `idle` if it has been silent, as the list of sessions shows it."""
         return inactivity.IDLE if self.is_idle else self.session.status
 
@@ -82,7 +82,7 @@ def load_dashboard_overview(
 ) -> DashboardOverview:
     """Return the state of everything at `now`, with at most `rows` rows in each list.
 
-    `waiting` are the requests that wait for whoever looks: by default all that wait.
+    `waiting` are the requests that wait for the viewer: by default all that wait.
     """
     waiting = PermissionRequest.objects.awaiting_decision(now) if waiting is None else waiting
     waiting_summary = waiting.aggregate(count=Count("pk"), oldest=Min("created_at"))

@@ -1,4 +1,4 @@
-"""What a session did just before one of its events: what a person last told the agent, and its last calls."""
+"""Activity of a session just before one of its events: a person's last message to the agent, and its last calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS = 3
 LOOKED_BACK = 60  # events of the session, for its last calls
 WORDLESS = 3  # messages that are looked at, where the last ones are pictures alone
 REACH = 50_000  # ids before the event: what is older is not looked for
-LONGEST = 300  # characters of a text that is told
+LONGEST = 300  # characters of a text that is shown
 READ_UP_TO = 4_000  # characters of a stored text
 SAYS_MOST = ("command", "cmd", "file_path", "path", "pattern", "url", "query", "description", "prompt")
 
@@ -45,17 +45,17 @@ class RecentCall:
 
 @dataclass(frozen=True, slots=True)
 class RecentActivity:
-    """What a person last told the agent (empty where that is long ago), and its last calls, oldest first."""
+    """A person's last message to the agent (empty where that is long ago), and its last calls, oldest first."""
 
     task: str = ""
     steps: tuple[RecentCall, ...] = ()
 
 
-Row = tuple[str, str | None, object]  # type, tool, and the input; of what a person told, its content
+Row = tuple[str, str | None, object]  # type, tool, and the input; of a person's message, its content
 
 
 def load_activity_before_events(positions: Sequence[tuple[str, int]]) -> list[RecentActivity]:
-    """Return, for each session and event, what was told and called last before it: one query for all.
+    """Return, for each session and event, the last message and calls before it: one query for all.
 
     Secrets are masked; texts are cut at LONGEST.
     """

@@ -1,4 +1,4 @@
-"""What coding agents report of their sessions, as dialects hand it to the actions."""
+"""Reports of coding agents on their sessions, as dialects hand it to the actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REWIND = "rewind"  # a person took turns back; what came after stays behind (ses
 MODEL_REQUEST = "model_request"  # what a request to a model took
 
 
-# How the message begins that stands for a prompt of which telemetry told no more than that there was one.
+# How the message begins that replaces a prompt of which telemetry reported no more than that there was one.
 UNRECORDED_PROMPT = "(A prompt"
 
 
@@ -77,7 +77,7 @@ _TOLD = frozenset(
 
 
 def is_reported_by_runner(event_type: str, role: str | None) -> bool:
-    """Say whether the runner tells this of a session that it drives, so that the agent's hooks need not."""
+    """Say whether the runner reports this of a session that it drives, so that the agent's hooks need not."""
     return role in {"user", "assistant"} if event_type == "message" else event_type in _TOLD
 
 

@@ -1,4 +1,4 @@
-"""What a session has to say at its end: the text a caller, or a parent session, is given."""
+"""The result of a session: the text that a caller, or a parent session, receives at its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coordinator.models import Event
 
 @dataclass(frozen=True, slots=True)
 class SessionResult:
-    """The last answer of a session; `data` is what newer executors send beside the text, or instead of it."""
+    """The last answer of a session; `data` is what newer executors send in addition to the text, or instead of it."""
 
     text: str | None
     data: Any = None

@@ -12,10 +12,10 @@ from coordinator.secrets.masking import MASK, mask_secrets, shorten_mask_digests
 from coordinator.sessions.reports import UNRECORDED_PROMPT
 
 LONGEST = 100  # characters of a title that is made of a text
-READ_UP_TO = 4_000  # characters of a text: a secret that is cut off is none to whoever looks for one
+READ_UP_TO = 4_000  # characters of a text: a secret that is cut off is not recognised as one
 # A sentence that is shorter says too little ("Hi."): the next one belongs to it.
 SHORTEST_SENTENCE = 12
-LONGEST_SHORT = 8  # characters of an abbreviation with what stands before it
+LONGEST_SHORT = 8  # characters of an abbreviation with the text before it
 
 # What agents put before or around a person's words.
 _NOT_SAID = re.compile(
@@ -73,7 +73,7 @@ def make_title_from_text(text: str) -> str:
 
 
 def is_meaningful_title(title: str) -> bool:
-    """Say whether a title tells what a session is about; `/review` alone does not."""
+    """Say whether a title says what a session is about; `/review` alone does not."""
     return bool(title) and not _BARE_COMMAND.fullmatch(title)
 
 
@@ -95,8 +95,8 @@ def shorten_title_line(text: str, longest: int = LONGEST) -> str:
 def preview_markdown(text: str, longest: int = LONGEST) -> str:
     """Return the beginning of Markdown as one masked line without its marks, for lists and summaries.
 
-    A dot stands between headings, items and paragraphs that end in no sign. Tables are left out where there is anything
-    else: in one line they cannot be read.
+    A dot is put between headings, items and paragraphs that end without punctuation. Tables are left out where there is
+    anything else: in one line they cannot be read.
     """
     masked = _FENCE.sub(r"\n\1\n", str(mask_secrets(text[:READ_UP_TO])))
     without_tables = _TABLE_ROW.sub("", masked)
@@ -105,7 +105,7 @@ def preview_markdown(text: str, longest: int = LONGEST) -> str:
 
 
 def text_inside_tag(text: str, tag: str) -> str | None:
-    """Return what stands in the first `<tag>…</tag>`; None without one."""
+    """Return the content of the first `<tag>…</tag>`; None without one."""
     _, opened, rest = text.partition(f"<{tag}>")
     inside, closed, _ = rest.partition(f"</{tag}>")
     return inside.strip() if opened and closed else None
@@ -123,7 +123,7 @@ def strip_markdown(text: str) -> str:
     text = _ADDRESS.sub(r"\1", _REFERENCE.sub(r"\1", _IMAGE_OR_LINK.sub(r"\1", text)))
     blocks: list[str] = []
     goes_on = False
-    tags = {*_CLOSED.findall(text), *_NEVER_CLOSED}  # `<name>` alone stands for something to be filled in
+    tags = {*_CLOSED.findall(text), *_NEVER_CLOSED}  # `<name>` alone is a placeholder to be filled in
     for drawn in _TAG.sub(lambda tag: " " if tag[1] in tags else tag[0], text).splitlines():
         bare = _LINE_MARK.sub("", drawn)
         line = "" if _RULE.match(drawn) else strip_inline_markdown(bare)

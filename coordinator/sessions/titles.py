@@ -1,4 +1,4 @@
-"""What sessions are about: the titles that are kept, and where none is kept yet, what their first words say."""
+"""Titles of sessions: those that are stored, and where none is stored yet, ones made from their first words."""
 
 from __future__ import annotations
 

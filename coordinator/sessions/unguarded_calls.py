@@ -1,11 +1,11 @@
-"""Which calls of a session ran without a guard: no hook of theirs came, and no question.
+"""Unguarded calls of a session: those that ran without a hook of theirs, and without a permission request.
 
 A call is guarded where a hook about it came before it ran, where its permission was asked for, or where the MCP gateway
 took it. The timeline also knows of calls from transcripts, telemetry and hooks that come after a call. One that has a
 result and no guard is unguarded, unless it did not run, or is of a tool that never calls the hook. A driven agent asks
 its runner instead: in a mode in which it approves every call by itself, those that it did not ask about are unguarded.
 
-Calls are told apart by their ids. Hooks of RESULTS_WITHOUT_ID name none: there a result belongs to the earliest hook
+Calls are distinguished by their ids. Hooks of RESULTS_WITHOUT_ID name none: there a result belongs to the earliest hook
 before it with the same tool and the same input that has no other result. One that has none is unguarded, unless a hook
 of the same tool with another input is left over: the input may have changed on the way, so nothing is said of it.
 """
@@ -39,7 +39,7 @@ MODES_READ = 20  # hooks, the newest; only some carry the mode
 
 # Tools that never call the hook which guards the others, by agent. Codex: `write_stdin` tried with 0.169.0 and 0.171.0,
 # the others read in its documentation of hooks: neither version offers `update_plan` by itself, and the model's own
-# server searches (`WebSearch` in its transcripts). Copilot CLI: hooks recorded with 1.0.102 tell of no `read_bash`.
+# server searches (`WebSearch` in its transcripts). Copilot CLI: hooks recorded with 1.0.102 report no `read_bash`.
 TOOLS_WITHOUT_HOOK = {
     "codex": frozenset({"write_stdin", "update_plan", "web_search", "WebSearch"}),
     "copilot": frozenset({"read_bash"}),

@@ -18,7 +18,7 @@ SESSION_COLUMNS = (
 
 
 def format_wire_instant(value: Any) -> str | None:
-    """Return an instant as the wire writes it; what cannot be read goes out as it stands."""
+    """Return an instant as the wire writes it; what cannot be read goes out unchanged."""
     if isinstance(value, datetime):
         return value.isoformat()
     return None if value is None else str(value)
@@ -60,13 +60,13 @@ def run_as_json(run: Run) -> dict[str, Any]:
 
 
 def masked_run_as_json(run: Run) -> dict[str, Any]:
-    """Return a run for whoever reads it: the secrets of what it was ordered with are for its runner alone."""
+    """Return a run for readers: the secrets of what it was ordered with are for its runner only."""
     shape = run_as_json(run)
     return {**shape, **{name: mask_secrets(shape[name]) for name in ("prompt", "parameters", "error")}}
 
 
 def polled_run_as_json(run: Run) -> dict[str, Any]:
-    """Return a run as a poll answers it: with what newer runners look for beside the recorded fields.
+    """Return a run as a poll answers it: with what newer runners look for in addition to the recorded fields.
 
     `parameters` is where newer runners find the prompt; `resolved_agent_blueprint` spares them asking for the
     blueprint and is null where it is unknown or cannot be resolved (the runner's own request then says why).

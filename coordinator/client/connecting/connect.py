@@ -199,7 +199,7 @@ def choose_agents_to_connect(names: Sequence[str], home: UserHome) -> list[Conne
 
 
 def build_client_command() -> tuple[str, ...]:
-    """Return the words that start this program from anywhere, apart from the environment of whoever starts it.
+    """Return the words that start this program from anywhere, apart from the caller's environment.
 
     Python and the file are named in full: agents have a PATH of their own, and a project may change it.
     """

@@ -1,8 +1,8 @@
-"""The agents that can be connected: how each is found, what its settings must hold, and what people then must do. Pure.
+"""Agents that can be connected: how each is found, what its settings must hold, and what people must do next. Pure.
 
 Codex 0.169.0, Gemini CLI 0.61.0, OpenCode 1.18.33, Claude Code 2.1.197, GitHub Copilot CLI 1.0.102, Qwen Code 0.24.4
-and Kilo 7.7.9 were run. What stands here of Cursor (cursor.com, hooks) and Goose (its repository, guides/hooks) was
-only read, in November 2026.
+and Kilo 7.7.9 were run. For Cursor (cursor.com, hooks) and Goose (its repository, guides/hooks) only the
+documentation was read, in November 2026.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from coordinator.client.connecting.yaml_entries import YamlEntry
 WAITING = 590  # seconds that a hook which holds a call may take; most agents' own limit is 600
 # Qwen Code 0.24.4 lets the call run after 60 s, whatever timeout its settings give the hook.
 WAITING_IN_QWEN_CODE = 50
-QUICK = 10  # seconds for one that only tells
+QUICK = 10  # seconds for one that only reports
 HOOK_FAILED = (
     "The hook that asks Signalbox was killed or did not work, so this call did not run."
     " Try again. If that does not help, run: signalbox connect --check"
 )
 
-# A Codex in the background ends a session when it unloads it, which it does long after /quit unless it is told.
+# A Codex in the background ends a session when it unloads it, long after /quit unless its settings say otherwise.
 CODEX_UNLOADS_AFTER = 15  # seconds
-HOME = "~/"  # begins a file that lies beside the agent's folder, not in it
+HOME = "~/"  # begins a file that is next to the agent's folder, not in it
 MCP_SECONDS = 3600  # that a call of an MCP tool may take: a person may have to be asked
 TAKEN = "an MCP server called signalbox is set up there already, so the gateway was not added"
 
@@ -79,7 +79,7 @@ class HookInvocation:
 class ConnectableAgent:
     """An agent: it keeps its settings in `home` (below the person's; `variable` may move it).
 
-    `programs` on the PATH and folders in `signs` (`home` unless told otherwise) show that it is on this machine.
+    `programs` on the PATH and folders in `signs` (default: `home`) show that it is on this machine.
     `file` are the settings that are merged into, below that folder, where it has some; `build_entries` says with what,
     `telemetry` which table of the TOML file `mcp_file` sends its telemetry here, `toml_value` which value that file
     is to hold, too, `former_lines` what older versions wrote, `own` which files are ours alone, and `plugin` where the
@@ -318,7 +318,7 @@ def gemini_mcp_server_entry(call: HookInvocation) -> dict[tuple[str, ...], Any]:
 
 
 # The gateway: agents that ask a program for headers are given its address; for others a program of ours speaks to it,
-# so that the key stands in no settings.
+# so that the key is in no settings.
 
 
 def build_mcp_server_settings(
@@ -330,9 +330,10 @@ def build_mcp_server_settings(
 
 
 def build_gateway_matcher(call: HookInvocation) -> Callable[[Mapping[str, Any]], bool]:
-    """Return what says whether an MCP server in an agent's settings is the gateway, whichever version wrote it.
+    """Return a matcher for the MCP server in an agent's settings that is the gateway, whichever version wrote it.
 
-    Agents write their settings anew, with members of their own and without our comments. What it starts tells.
+    Agents rewrite their settings, with members of their own and without our comments. The command that it starts
+    identifies it.
     """
 
     def is_gateway_server(server: Mapping[str, Any]) -> bool:
@@ -463,7 +464,7 @@ CLAUDE_CODE_EVENTS = {
     "StopFailure": QUICK,
     "PreCompact": QUICK,
     "PostCompact": QUICK,
-    # What these tell stands on the timeline. Names that the installed version does not know are not registered.
+    # What these report is on the timeline. Names that the installed version does not know are not registered.
     "PostModelSwitch": QUICK,
     "ConfigChange": QUICK,
     "DirectoryAdded": QUICK,
@@ -507,7 +508,7 @@ QWEN_CODE_EVENTS = {
     "StopFailure": QUICK,
     "SessionEnd": QUICK,
 }
-# Not PermissionRequest: it comes for nearly every call that PreToolUse has told already.
+# Not PermissionRequest: it comes for nearly every call that PreToolUse has reported already.
 COPILOT_EVENTS = {
     "SessionStart": QUICK,
     "UserPromptSubmit": QUICK,
@@ -520,7 +521,7 @@ COPILOT_EVENTS = {
     "SubagentStop": QUICK,
     "SessionEnd": QUICK,
 }
-# Cursor tells each call twice: by these, for every tool, and by hooks of its kind, which edits of files do not have.
+# Cursor reports each call twice: by these, for every tool, and by hooks of its kind, which edits of files do not have.
 CURSOR_EVENTS = {
     "sessionStart": QUICK,
     "beforeSubmitPrompt": QUICK,
@@ -541,7 +542,7 @@ GOOSE_EVENTS = {
     "SessionEnd": QUICK,
 }
 
-# Hooks that agents know and that we leave out: they tell nothing more, or change what the agent does (a hook for
+# Hooks that agents know and that we leave out: they report nothing more, or change what the agent does (a hook for
 # WorktreeCreate has to make the work tree itself).
 LEFT_OUT = {
     "claude-code": frozenset(

@@ -57,7 +57,7 @@ def read_file_snapshot(path: str) -> FileSnapshot:
 def find_key_write_problem(path: str, home: str) -> str:
     """Return why no key may be written to the file, "" where one may.
 
-    What is reached by a link, or lies in a git repository, is kept and shown elsewhere too: a key would go with it.
+    A file reached by a link, or in a git repository, is stored and shown elsewhere too: a key would go with it.
     """
     base = home if path.startswith(home + os.sep) else os.path.dirname(path)
     plain = os.path.join(os.path.realpath(base), os.path.relpath(path, base))
@@ -71,7 +71,7 @@ def find_key_write_problem(path: str, home: str) -> str:
 
 
 def find_git_repository(path: str) -> str | None:
-    """Return the folder of the git repository that a file lies in; None where it lies in none."""
+    """Return the folder of the git repository that a file is in; None where it is in none."""
     folder = os.path.dirname(os.path.realpath(path))
     while not os.path.lexists(os.path.join(folder, ".git")):
         folder, below = os.path.dirname(folder), folder

@@ -1,6 +1,6 @@
 """`signalbox headers`: the headers of Claude Code's telemetry, as JSON; its settings name this as `otelHeadersHelper`.
 
-So the key stands in one file alone, and not in Claude Code's settings, which people share.
+So the key is stored in one file only, and not in Claude Code's settings, which people share.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which hooks an installed agent knows, read from its program: so that new ones are noticed. Within a budget."""
+"""The hooks that an installed agent knows, read from its program: so that new ones are noticed. Within a budget."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def iterate_program_files(program: str) -> Iterator[str]:
     """Yield the program itself, and the files that belong to it: a script is one of several."""
     yield program
     folder = os.path.dirname(program)
-    # npm puts the program of a machine into a package beside the one with the script that starts it.
+    # npm puts the program of a machine into a package next to the one with the script that starts it.
     packages = os.path.dirname(os.path.dirname(folder))
     directories = [folder, os.path.join(folder, "chunks")] if is_javascript_file(program) else []
     sibling = [

@@ -1,7 +1,7 @@
 """JSON with comments and trailing commas, edited in place: what is not meant to change keeps every byte. Pure.
 
 Agents' settings are written by people: with comments, tabs, CRLF, a byte order mark. So an edit is made in the text,
-at the place that the parser names, in the indentation that stands around it.
+at the place that the parser names, in the indentation around it.
 """
 
 from __future__ import annotations

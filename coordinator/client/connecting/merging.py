@@ -1,4 +1,4 @@
-"""Our entries in an agent's settings: put in beside what is there, found again, taken out. Pure: text in, text out."""
+"""Our entries in an agent's settings: added to what is there, found again, removed. Pure: text in, text out."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class SettingsEntries:
 
     `hooks` is, by event, the entry to add to the list `hooks.EVENT`. `basics` are values that the file must
     have to be understood, set where they are missing. `values` go in together, by path, unless one of them is
-    set to something else already: then none does, and `given_way` says what that means. An object that stands
-    at one of these paths and `is_signalbox_entry` is no such thing, whatever an agent added to it.
-    `former_values` are what older versions put in and this one takes out, if all of them stand there.
+    set to something else already: then none does, and `given_way` says what that means. An object at one
+    of these paths for which `is_signalbox_entry` is true does not count, whatever an agent added to it.
+    `former_values` are what older versions put in and this one removes, if all of them are there.
     `status_line` is the command of the status line ("": none of ours); a person's own becomes its argument.
     """
 
@@ -77,7 +77,7 @@ def merge_settings_value(text: str, path: tuple[str, ...], value: Any) -> str:
 
 
 def remove_settings_entries(text: str, entries: SettingsEntries, before: str = "") -> str:
-    """Return the settings without our entries; values that stood there `before` stay. Raises UnreadableSettings."""
+    """Return the settings without our entries; values that were there `before` stay. Raises UnreadableSettings."""
     if not text.strip("\ufeff \t\r\n"):
         return text
     require_settings_shape(text)
@@ -95,7 +95,7 @@ def remove_settings_entries(text: str, entries: SettingsEntries, before: str = "
 
 
 def remove_values_of_older_versions(text: str, entries: SettingsEntries, before: str) -> str:
-    """Return the settings without what older versions put in, where all of it still stands so."""
+    """Return the settings without what older versions put in, where all of it is still there."""
     values = entries.former_values
     if all(
         hashable_json_value_at_path(text, path) == to_hashable_value(value) for path, value in values.items()
@@ -240,7 +240,7 @@ def hashable_json_value_at_path(text: str, path: tuple[str, ...]) -> Any:
 
 
 def is_signalbox_object_at_path(text: str, path: tuple[str, ...], entries: SettingsEntries) -> bool:
-    """Say whether an object of ours stands at the path, by what it calls."""
+    """Say whether the object at the path is ours, by what it calls."""
     node = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path) if text.strip("\ufeff \t\r\n") else None
     return node is not None and node.kind == "object" and entries.is_ours(node.to_python_value())
 

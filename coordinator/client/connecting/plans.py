@@ -1,4 +1,4 @@
-"""What connecting and disconnecting would change on this machine: found out first, shown, then done as one."""
+"""Plans of what connecting and disconnecting change on this machine: made first, shown, then applied as one."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def plan_settings_entries_change(
 ) -> list[FileChange]:
     """Return the change of a file that is to hold these tables or entries, or, where one is not wanted, to lose it.
 
-    Each comes with what it was formerly, and whether it is wanted. `value` is to stand there in any case. A file that
+    Each comes with what it was formerly, and whether it is wanted. `value` is to be there in any case. A file that
     the agent cannot read is left alone.
     """
     file_snapshot, before = files.read_file_snapshot(path), edited_files.get(path)
@@ -380,7 +380,7 @@ def find_agent_restart_command(agent: ConnectableAgent, home: UserHome) -> str:
 
 
 def list_parent_folders(folder: str) -> list[str]:
-    """Return the folder and those that it lies in; agents look for a project's settings in some of them."""
+    """Return the folder and its parents; agents look for a project's settings in some of them."""
     folders = [folder] if folder else []
     while folders and os.path.dirname(folders[-1]) != folders[-1]:
         folders.append(os.path.dirname(folders[-1]))

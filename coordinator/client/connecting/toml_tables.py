@@ -1,7 +1,7 @@
-"""Tables of ours in somebody's TOML: put in, found again by what they hold, taken out. Pure: text in, text out.
+"""Our tables in a person's TOML file: added, found again by what they hold, removed. Pure: text in, text out.
 
 Programs that rewrite their settings move, drop and keep comments as they like. So a table is known as ours by its
-values alone, wherever it stands. `tomlkit` keeps what is not ours as it was written; it is loaded where something is
+values alone, wherever it is. `tomlkit` keeps what is not ours as it was written; it is loaded where something is
 changed, and nowhere else. After each edit the result is read again, and refused where it does not say exactly what it
 should.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # What older versions wrote around their entries. Programs leave these lines anywhere, so they delimit nothing.
 BEGIN, END = "# signalbox: begin (`signalbox disconnect` takes this out)", "# signalbox: end"
 MARK = "# Signalbox's, put in by `signalbox connect` and taken out by `signalbox disconnect`:"
-_CUT = "\0"  # stands where a table was taken out; TOML cannot hold it
+_CUT = "\0"  # marks where a table was taken out; TOML cannot hold it
 _MARKS = re.compile(
     rf"^[ \t]*(?:{'|'.join(map(re.escape, (BEGIN, END, MARK)))})[ \t]*(?:\r?\n|\Z)", re.MULTILINE
 )
@@ -46,7 +46,7 @@ class TomlValue:
 class TomlTable:
     """A table that a TOML file is to hold.
 
-    `is_ours` says whether a table that stands at the path was put in by us. `secret` is the key where it holds it: only
+    `is_ours` says whether an existing table at the path was put in by us. `secret` is the key where it holds it: only
     the file's owner may read it then. Without `is_whole` what others added to the table stays when ours goes.
     """
 
@@ -158,7 +158,7 @@ def find_table_conflict(text: str, table: TomlTable) -> str:
 
 
 def is_toml_table_taken(text: str, table: TomlTable) -> bool:
-    """Say whether somebody else's table stands where ours would. Raises UnreadableSettings."""
+    """Say whether somebody else's table is where ours would be. Raises UnreadableSettings."""
     value = find_toml_value(load_toml(text), table.path)
     return value is not None and not is_signalbox_toml_table(value, table)
 
@@ -263,9 +263,9 @@ def build_toml_item(value: Any) -> Any:
 
 
 def delete_toml_entries(holder: Container, path: Path, keys: set[str] | None) -> None:
-    """Take the table at the path out wherever a part of it stands, or only these keys of it.
+    """Remove all parts of the table at the path, or only these keys of it.
 
-    What stands behind its last line belongs to whatever comes next, so it stays.
+    What follows its last line belongs to what comes next, so it stays.
     """
     from tomlkit.items import Table, Whitespace  # noqa: PLC0415 - loaded with the document
 
@@ -285,7 +285,7 @@ def delete_toml_entries(holder: Container, path: Path, keys: set[str] | None) ->
 
 
 def trailing_table_text(holder: Container) -> str:
-    """Return what stands behind the last entry of a table: blank lines and comments."""
+    """Return what follows the last entry of a table: blank lines and comments."""
     from tomlkit.items import Table  # noqa: PLC0415 - loaded with the document
 
     behind: list[str] = []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class YamlEntry:
     """An entry that a YAML file is to hold: `path` is the key of the mapping at the top, and the entry's own.
 
-    `is_ours` says whether an entry that stands there was put in by us.
+    `is_ours` says whether an existing entry there was put in by us.
     """
 
     agent: str
@@ -32,7 +32,7 @@ class YamlEntry:
 
 
 def add_yaml_entry(text: str, entry: YamlEntry) -> str:
-    """Return the settings with our entry, once; the same text where somebody else's stands in its place.
+    """Return the settings with our entry, once; the same text where somebody else's is in its place.
 
     What the agent added to our entry stays in it. Raises UnreadableSettings where there is no room for it.
     """
@@ -81,7 +81,7 @@ def remove_yaml_entry(text: str, entry: YamlEntry) -> str:
 
 
 def is_yaml_entry_taken(text: str, entry: YamlEntry) -> bool:
-    """Say whether somebody else's entry stands where ours would. Raises UnreadableSettings."""
+    """Say whether somebody else's entry is where ours would be. Raises UnreadableSettings."""
     value = find_yaml_value(text, entry)
     return value is not None and not is_signalbox_yaml_entry(value, entry)
 

@@ -1,9 +1,9 @@
 """PostgreSQL as Django drives it, but for fail-over: a database that only reads is taken for one that is away.
 
-During a fail-over a connection may stand to a server that has become a standby, or was switched to read-only until
+During a fail-over a connection may be to a server that has become a standby, or was switched to read-only until
 another takes over. To psycopg a refused write is then an `InternalError`, as if the program were wrong; here it is an
 `OperationalError`, which every endpoint answers with 503 and every job tries again. The connection is not used for
-another request: the next one is opened anew, to the server that writes where DATABASE_URL names several hosts and
+another request: the next one is newly opened, to the server that writes where DATABASE_URL names several hosts and
 `target_session_attrs=read-write`.
 """
 

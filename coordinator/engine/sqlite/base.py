@@ -1,10 +1,10 @@
-"""Reads every value that SQLite can hold in a column of any type.
+"""Reading of every value that SQLite can hold in a column of any type.
 
 A column's type binds nobody in SQLite: a text column may hold a BLOB, an integer column a text or infinity, and
 a text bytes that are no UTF-8. Django hands such values on, or fails on them. Here each becomes, once for all
 models, what the rest of the program can work with and show:
 
-- in a text column everything is text; bytes that are no UTF-8 (a lone surrogate, a cut character) stand in it as
+- in a text column everything is text; bytes that are no UTF-8 (a lone surrogate, a cut character) become
   `\\xed`, and it is an `UnreadableText`, as a BLOB is: nothing that is asked of the database equals it;
 - in an integer column everything else than a whole number is an `UnreadableText`;
 - in a boolean column everything is true or false, as SQLite itself takes it where a condition asks.
@@ -106,7 +106,7 @@ class CircleBreakingErrorWrapper(DatabaseErrorWrapper):
             super().__exit__(kind, problem, traceback)
         except Exception as wrapped:
             # Django's frame holds the error that it raises, and the error its frame. The cursor is in this circle, and
-            # whoever collects the garbage, in whatever thread, waits until the cursor's connection does nothing.
+            # the garbage collector, in whatever thread, waits until the cursor's connection does nothing.
             raise wrapped.with_traceback(traceback) from problem
 
 

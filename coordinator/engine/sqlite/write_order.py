@@ -1,12 +1,12 @@
 """The order in which SQLite's writers get its one write lock: people first.
 
-SQLite hands its lock to whoever asks first after it came free. A worker's group writer asks again within a millisecond,
+SQLite hands its lock to the first to ask after it came free. A worker's group writer asks again within a millisecond,
 so that under a flood of events a person's decision, which SQLite has sleep for up to 100 ms between two tries, might
 not get it in three seconds.
 
-A file beside the database says that a person's write waits: its connection holds an exclusive `flock` on it until it
+A file next to the database says that a person's write waits: its connection holds an exclusive `flock` on it until it
 has the write lock. All other writers look at the file before each try for the write lock, by a shared `flock` that they
-let go at once, and stand back while it is locked, `STAND_BACK_SECONDS` at most before each transaction: people who
+let go at once, and wait while it is locked, `STAND_BACK_SECONDS` at most before each transaction: people who
 write without end do not stop programs. The system frees the file's lock where a process dies, and it holds between all
 processes of this machine that share the database. Without the file (a database in memory, a folder that cannot be
 written to) all writers are treated alike.

@@ -161,7 +161,7 @@ def copy_sqlite_database(target: Path) -> dict[str, int]:
     name = connection.settings_dict["NAME"]
     with closing(sqlite3.connect(name, timeout=10)) as source, closing(sqlite3.connect(target)) as copy:
         source.backup(copy, pages=-1)
-        copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log next to it
         problems = [row[0] for row in copy.execute("PRAGMA quick_check(3)")]
         if problems != ["ok"]:
             raise CommandError(

@@ -47,7 +47,7 @@ MAYBE_USED = "A backup was restored: the call may have run since the backup was 
 def restore_backup(source: Path, now: datetime, *, replace: bool, say: Say) -> BackupManifest:
     """Replace the data here with the backup in the folder `source`, and migrate it where it is older.
 
-    Without `replace` there may be no data here yet. Replaced data is kept beside its place, in folders that `say`
+    Without `replace` there may be no data here yet. Replaced data is kept next to its place, in folders that `say`
     names (on PostgreSQL: attachments and key; the old tables go when all is in its place). Approvals for one call that
     the backup knows as unused end: the call may have run since. Raises CommandError.
     """
@@ -133,7 +133,7 @@ def require_nothing_to_overwrite(replace: bool) -> None:
 
 
 def require_no_interrupted_restore() -> None:
-    """Raise CommandError where an earlier restore was killed: nobody but a person can tell which tables count."""
+    """Raise CommandError where an earlier restore was killed: only a person can decide which tables count."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [ASIDE])
         if cursor.fetchone() is None:
@@ -202,7 +202,7 @@ def find_unused_name_in_folders(name: str, folders: Collection[Path]) -> str:
 
 
 def staging_path_next_to_folder(folder: Path) -> Path:
-    """Return where the new `place` is made ready: beside it, as nothing is renamed from one disk to another."""
+    """Return where the new `place` is made ready: next to it, as nothing is renamed from one disk to another."""
     return folder.with_name(f"{folder.name}.restoring")
 
 
@@ -234,7 +234,7 @@ def disk_id(folder: Path) -> int:
 
 
 def swap_data_folders(destinations: dict[str, Path], aside: str) -> list[Path]:
-    """Move existing data into folders called `aside` beside it and staged data into its place; return the folders.
+    """Move existing data into folders called `aside` next to it and staged data into its place; return the folders.
 
     Where a step fails, those before it are undone and its error is raised.
     """
@@ -246,7 +246,7 @@ def swap_data_folders(destinations: dict[str, Path], aside: str) -> list[Path]:
     old = {*new, destinations[stores.FOLDER], destinations[stores.FOLDER].with_name("thumbnails")}
     if SQLITE_FILE in destinations:
         database, log = sqlite_files()
-        # A log of the old database beside the new one would damage it.
+        # A log of the old database next to the new one would damage it.
         old |= {log, database.with_name(f"{database.name}-shm")}
     moved_folders: list[Path] = []
     with ExitStack() as undo:

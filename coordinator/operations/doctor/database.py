@@ -1,4 +1,4 @@
-"""Whether the database is whole, at this code's schema, with its triggers and with the right time."""
+"""Checks that the database is intact, at this code's schema, with its triggers and with the right time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the data folder has room and is private, and whether decoders of foreign content are confined."""
+"""Checks that the data folder has room and is private, and that decoders of foreign content are confined."""
 
 from __future__ import annotations
 

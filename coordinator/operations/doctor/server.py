@@ -1,4 +1,4 @@
-"""Whether the server on this machine works: asked at its own address, and by its workers' metrics."""
+"""Checks that the server on this machine works: asked at its own address, and by its workers' metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether agents probably run as the user that runs Signalbox: then they can read its data and decide."""
+"""A check whether agents probably run as the user that runs Signalbox: then they can read its data and decide."""
 
 from __future__ import annotations
 

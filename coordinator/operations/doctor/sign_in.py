@@ -1,4 +1,4 @@
-"""Whether the single sign-on provider answers, and is set up as Signalbox needs it."""
+"""A check that the single sign-on provider answers, and is set up as Signalbox needs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a move is: a bar on a terminal, else a line for each table."""
+"""The progress of a move: a bar on a terminal, else a line for each table."""
 
 from __future__ import annotations
 

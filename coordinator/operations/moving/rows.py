@@ -121,7 +121,7 @@ def describe_row_problem(table: MovedTable, raw: Row, problem: str) -> str:
 
 
 def row_digest(row: Row) -> int:
-    """Return a number that stands for a row of either database."""
+    """Return a number that identifies a row of either database."""
     plain = [
         column_value.astimezone(UTC).isoformat() if isinstance(column_value, datetime) else column_value
         for column_value in row

@@ -1,4 +1,4 @@
-"""Which tables are moved, and what their columns hold."""
+"""The tables that are moved, and the contents of their columns."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from coordinator.operations.moving.rows import Row
 from coordinator.operations.moving.tables import MovedTable
 
 READ_AT_ONCE = 2_000  # rows
-OLDER_MOVE = "sbx_move_keys"  # a table of moves by versions that copied beside a running server
+OLDER_MOVE = "sbx_move_keys"  # a table of moves by versions that copied while a server ran
 
 
 class ForeignKey(NamedTuple):
@@ -149,7 +149,7 @@ def set_target_sequences(last_ids: Mapping[str, int]) -> None:
                 f' FROM (SELECT coalesce(max("{column}"), 0) AS last FROM {table}) m',
                 [sequence, last, last],
             )
-        # Positions in the feed that clients were told lie before what is told from here on: they load afresh.
+        # Positions in the feed that clients received are before those sent from here on: they load afresh.
         cursor.execute(
             "SELECT setval(pg_get_serial_sequence('changes', 'id'), %s)", [last_ids.get("changes", 0) + 1]
         )

@@ -1,1 +1,1 @@
-"""Who may decide which request."""
+"""Rights to decide requests."""

@@ -1,4 +1,4 @@
-"""Who may decide which request: the rows of "Who decides", the groups they name, and rights handed over for a while.
+"""Rights to decide requests: the rows of "Who decides", the groups they name, and rights handed over for a while.
 
 The first row that fits a request names who may decide it; where none fits, every approver may. Load a `DeciderBook`
 once for as many requests and people as there are: it asks the database a few times, whatever their number. Only reads;
@@ -124,7 +124,7 @@ class DeciderBook:
         return self._holders[rule.number]
 
     def find_rule_problem(self, rule: DecidingRuleRow) -> str:
-        """Say why requests that the row fits cannot be approved as things stand; nothing where they can."""
+        """Return why requests that the row matches cannot currently be approved; "" where they can."""
         holders = self.rule_approver_ids(rule)
         if not holders:
             return f"Row {rule.number} of Who decides names no active approver."
@@ -207,9 +207,9 @@ class DeciderBook:
         )
 
     def describe_missing_deciders(self, request: PermissionRequest) -> str:
-        """Say that too few are left to approve, as whoever asked may not; nothing where there are enough.
+        """Say that too few people can approve, as the requester may not; nothing where there are enough.
 
-        Where rows name too few in any case, `trouble` says so.
+        Where the rows name too few people in any case, `trouble` says so.
         """
         owner, rule = find_requester_barred_from_deciding(request), self.find_deciding_rule(request)
         needed = self.required_approval_count(request)
@@ -319,7 +319,7 @@ def load_decider_book(now: datetime) -> DeciderBook:
 
 
 def server_names_for_rule_matching(rules: Sequence[DecidingRuleRow]) -> tuple[str, ...]:
-    """Return the MCP servers by whose names tools are told apart; none where no row asks."""
+    """Return the MCP servers by whose names tools are distinguished; none where no row asks."""
     if not any(rule.server or rule.tool for rule in rules):
         return ()
     registered = McpServer.objects.exclude(name=None).values_list("name", flat=True)

@@ -64,7 +64,7 @@ class DecidingRuleRow:
 
     @property
     def needs_any_single_approver(self) -> bool:
-        """Say whether one approver, whoever it is, decides."""
+        """Say whether any single approver decides."""
         return self.allows_any_approver and self.needed == 1
 
     def matches_terms(self, terms: RequestTerms) -> bool:
@@ -117,7 +117,7 @@ def build_request_terms(
     host: str,
     known_names: Iterable[str],
 ) -> RequestTerms:
-    """Return the terms of a request with these words. `server` is the one that it names beside the tool, if any."""
+    """Return the terms of a request with this text. `server` is the one that it names next to the tool, if any."""
     meant_tools = {(server, tool)} if server else set(find_server_tools_in_call_name(tool, known_names))
     calls = {
         f"{PREFIX}{name_in_calls(agent_id)}__{name_in_calls(name)}" for agent_id, name in meant_tools if name

@@ -1,4 +1,4 @@
-"""How many requests wait for one person: the number that the badge, the overview and the inbox show alike."""
+"""The number of requests that wait for one person, the same in the badge, the overview and the inbox."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class WaitingForPerson:
     """The requests that a person's inbox shows, and how many others wait.
 
     Args:
-        requests: what the inbox shows: what the person may decide, or all of it for whoever only reads.
+        requests: what the inbox shows: what the person may decide, or everything for a person who only reads.
         snoozed: how many of what they may decide they have snoozed.
         returns_at: when the first snoozed one is back; None if there is none.
         is_shared: whether everybody sees the same requests.

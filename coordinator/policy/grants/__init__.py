@@ -1,1 +1,1 @@
-"""Which agent may call which tool: grants, their lengths, previews and edits."""
+"""Grants of tools to agents: their lengths, previews and edits."""

@@ -1,19 +1,19 @@
-"""May this agent call this tool, and why? The one rule: every verdict anywhere is made here.
+"""The rule that decides whether an agent may call a tool, and why: every verdict anywhere is made here.
 
 A live tool_grant decides; else a live server_grant; else the server's default policy (`opt-out` allows, anything
 else denies); a server nobody knows denies. Capability rows say what an agent is for and decide nothing. A grant
 that asks leaves each call to a person: it allows nothing by itself, and where nobody can be asked it denies.
 
-A grant may be written before its server is registered, and decides all the same: the verdict then says beside it
+A grant may be written before its server is registered, and decides all the same: the verdict then also says
 that the server is unknown (`is_unknown`).
 
 What is unclear denies. Of several live rows of one kind a denial wins, then one that asks, and among equals the
 newest; an unknown permission denies; an end that cannot be read makes an allowing row void, leaves a denying row in
 force and lets one that asks deny. `describe_invalid_grant_fields` says so of each such row, so that pages can flag it.
 
-Grants of one slot can lie on top of each other: a temporary one names in its metadata (ON_TOP_OF) the ids of those it
-was laid upon. While it is live they do not count; once it is over they do again. A row that it does not name, such as
-a newer denial of another program, counts beside it.
+A temporary grant can override others of its slot: it names their ids in its metadata (ON_TOP_OF). While it is live
+they do not count; once it is over they do again. A row that it does not name, such as a newer denial of another
+program, counts as well.
 
 `AccessPolicy` holds the rows that matter to some agents and servers and answers without the database, so the endpoint
 that enforces, the matrix and a preview of unsaved edits all run the same lines.
@@ -68,7 +68,7 @@ class GrantRow(NamedTuple):
 
     @property
     def effective_permission(self) -> str:
-        """What the row says: allow, ask or deny; a word that nobody knows as it stands."""
+        """What the row says: allow, ask or deny; an unknown word is returned unchanged."""
         return effective_grant_permission(self.permission, self.asks)
 
     @property
@@ -146,7 +146,7 @@ class Verdict:
 
     @property
     def is_by_temporary_grant(self) -> bool:
-        """Say whether the grant that decided lies on top of another one."""
+        """Say whether the grant that decided overrides another one."""
         return self.grant is not None and bool(overridden_grant_ids(self.grant))
 
     def build_reason_without_expiry(self) -> str:
@@ -164,7 +164,7 @@ class Verdict:
         return f"{sentence}: {self.grant.justification}" if self.grant.justification else f"{sentence}."
 
     def verdict_as_json(self) -> dict[str, Any]:
-        """Return the verdict as machine endpoints tell it."""
+        """Return the verdict as machine endpoints report it."""
         until = self.expires_at
         return {
             "verdict": self.decision,
@@ -280,7 +280,7 @@ def overridden_grant_ids(row: GrantRow | Grant) -> list[int]:
 
 
 def topmost_grants_of_slot(rows: Sequence[GrantLike]) -> list[GrantLike]:
-    """Return those of a slot's live rows that no other of them lies on top of. A row covers older ones only."""
+    """Return those of a slot's live rows that no other of them overrides. A row overrides older ones only."""
     by_id = {row.id: row for row in rows}
     covered = {
         number
@@ -308,9 +308,9 @@ def is_grant_newer_than_change(row: GrantRow | None, changed_at: datetime) -> bo
 def resolve_tool_access(
     agent_id: str, server_id: str, tool_name: str, now: datetime, *, at: datetime | None = None
 ) -> Verdict:
-    """Return the verdict on one call now or at `at`, which may lie in the past or the future.
+    """Return the verdict on one call now or at `at`, which may be in the past or the future.
 
-    The past is told from the grants table, where ended rows stay; the server's policy is today's.
+    The past is read from the grants table, where ended rows stay; the server's policy is today's.
     """
     at = at or now
     return load_policy_for_agents([agent_id], [server_id], at).decide_tool_access(

@@ -1,4 +1,4 @@
-"""What a change set would do, told before it is saved: by the same rule that will enforce it (policy/access.py)."""
+"""Preview of what a change set would do, by the same rule that will enforce it once saved (policy/grants/access.py)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class RequestedAccess:
             permission_type=PERMISSION_TYPE,
             target_resource=f"{self.tool_name or 'every tool'} of {self.server_id}",
             tool_name=self.tool_name,
-            # Beside the words, what the grant is made from; who asks for whom is part of what is approved.
+            # In addition to the text, what the grant is made from; who asks for whom is part of what is approved.
             tool_input={"agent_id": self.agent_id, "server_id": self.server_id, "tool_name": self.tool_name},
         )
 
@@ -33,8 +33,8 @@ class RequestedAccess:
 def parse_access_request(request: PermissionRequest) -> RequestedAccess | None:
     """Return what a request for access asks for; None for any other request.
 
-    Whoever asks writes both the words on the card and the input that the grant is made from. Where the two do not
-    say the same, or an agent's request speaks for another agent, it is no such request: approving it grants nothing.
+    The requester writes both the text on the card and the input that the grant is made from. Where the two do not
+    say the same, or an agent's request is for another agent, it is no such request: approving it grants nothing.
     """
     if request.permission_type != PERMISSION_TYPE:  # lists do not load an input for nothing
         return None

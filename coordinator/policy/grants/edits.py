@@ -30,10 +30,10 @@ Slot = tuple[str, str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class GrantEdit:
-    """What one slot shall say: allow, ask, deny, or `inherit`, which ends what it says.
+    """The new permission of one slot: allow, ask, deny, or `inherit`, which ends its grants.
 
-    `seen_version` is the version its editor looked at. `gives_way` marks a grant that ends with something else than the
-    clock, such as the approval that made it: like one with an end, it lies on top of what stands (rows_beneath).
+    `seen_version` is the version that the editor saw. `gives_way` marks a grant that ends with something else than the
+    clock, such as the approval that made it: like one with an end, it overrides current rows (find_rows_beneath_edit).
     """
 
     agent_id: str
@@ -89,7 +89,7 @@ def find_rows_beneath_edit(edit: GrantEdit, current_rows: Sequence[GrantLike]) -
 
 
 def can_outlast_edit(row: GrantRow | Grant, edit: GrantEdit) -> bool:
-    """Return whether the row, which stands, may count still when the edit's own is over."""
+    """Return whether the current row may still count when the edit's own is over."""
     if row.expires_at is None:
         return True
     if not isinstance(row.expires_at, datetime):

@@ -1,4 +1,4 @@
-"""When grants and approvals end: the words that people may write, and the lengths that forms suggest.
+"""The ends of grants and approvals: the words that people may write, and the lengths that forms suggest.
 
 DEFAULT holds for every grant whose maker chose no end: that of a form, of a suggestion, of "always allow this" and of
 a list of an agent's servers. A grant that somebody asked for ends with its approval (actions.access_requests).

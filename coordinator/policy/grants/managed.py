@@ -1,4 +1,4 @@
-"""What the grants say of a call by its name: which MCP servers are managed, and what becomes of those that are not."""
+"""Verdicts of the grants on a call by its name: which MCP servers are managed, and how calls of others are treated."""
 
 from __future__ import annotations
 

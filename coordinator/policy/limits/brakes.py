@@ -1,4 +1,4 @@
-"""Which brake holds a call or a run: people put brakes on everything, an agent or a host, and release them."""
+"""Brakes that hold calls and runs: people put brakes on everything, an agent or a host, and release them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IN_FORCE = "SELECT id, reach, name, reason, set_by FROM brakes WHERE released_at
 
 @dataclass(frozen=True, slots=True)
 class ActiveBrake:
-    """A brake in force, as whoever is held by it is told."""
+    """A brake in force, as reported to those whose calls it holds."""
 
     id: int
     reach: str
@@ -32,7 +32,7 @@ class ActiveBrake:
 
     @property
     def agent_message(self) -> str:
-        """What an agent is told."""
+        """The message that an agent receives."""
         reach_labels = {BrakeReach.AGENT: f"the agent {self.name}", BrakeReach.HOST: f"the host {self.name}"}
         reach_label = (
             reach_labels.get(BrakeReach(self.reach), "everything")
@@ -86,7 +86,7 @@ def find_brake_on_request(
 
 
 def is_request_braked(request: PermissionRequest) -> bool:
-    """Say whether a brake holds whoever made the request, so that it cannot be approved now."""
+    """Say whether a brake holds the requester, so that the request cannot be approved now."""
     asker = request_requester(request)
     return find_brake_on_request(asker.agent_id, request.plugin_id, asker.host, asker.session_id) is not None
 

@@ -1,4 +1,4 @@
-"""How much of a budget is used, and what that means for a call or a run. Only reads.
+"""The use of budgets, and its consequences for a call or a run. Only reads.
 
 Sums are read from `usage_days`, a few rows a session and day. Tokens and money count on the day of the request, as on
 the page Usage, and a call on the day on which it was made. What is under way when a budget is used up is
@@ -26,7 +26,7 @@ from coordinator.sessions.driven_agent_updates import program_name_of_runner_age
 from coordinator.usage import prices
 from coordinator.usage.prices import KINDS, normalize_model_name
 
-LEVELS = NEARLY, USED_UP = (80, 100)  # percent of the amount at which people are told
+LEVELS = NEARLY, USED_UP = (80, 100)  # percent of the amount at which people are notified
 UNITS = {"tokens": "tokens", "calls": "tool calls"}
 SPAN_LABELS: dict[str, str] = {
     BudgetSpan.DAY: "a day",
@@ -113,13 +113,13 @@ class BudgetUsage:
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """How a budget stands, for a day or for one session; `lifted`: not applied until the end of the day."""
+    """The state of a budget, for a day or for one session; `lifted`: not applied until the end of the day."""
 
     budget: BudgetRow
     use: BudgetUsage
     lifted: bool = False
     session_id: str | None = None
-    silent: int = field(default=0)  # sessions that call tools and tell no tokens
+    silent: int = field(default=0)  # sessions that call tools and report no tokens
     forecast: BudgetForecast | None = None
 
     @property
@@ -185,7 +185,7 @@ class BudgetForecast:
 
 
 def forecast_budget(state: BudgetState, now: datetime) -> BudgetForecast | None:
-    """Return how a budget stands at the end of its period if use goes on like this; None where that says nothing."""
+    """Return a budget's state at the end of its period if use goes on like this; None where that says nothing."""
     if state.budget.is_limit_per_session or state.is_reached or not state.use.amount:
         return None
     begin, end = budget_period_bounds(state.budget, now)
@@ -325,7 +325,7 @@ def sum_usage_rows(measure: str, rows: QuerySet[UsageDay]) -> BudgetUsage:
 def sum_usage_by_columns(
     measure: str, rows: QuerySet[UsageDay], *names: str
 ) -> dict[tuple[Any, ...], BudgetUsage]:
-    """Return what these rows say was used, told apart by the columns `names`."""
+    """Return the use that these rows record, grouped by the columns `names`."""
     if measure == BudgetMeasure.MONEY:
         return sum_costs_by_columns(rows.exclude(model=""), *names)
     columns = ("calls",) if measure == BudgetMeasure.CALLS else tuple(f"{kind}_tokens" for kind in KINDS)
@@ -338,7 +338,7 @@ def sum_usage_by_columns(
 
 
 def sum_costs_by_columns(rows: QuerySet[UsageDay], *names: str) -> dict[tuple[Any, ...], BudgetUsage]:
-    """Return what these rows cost, told apart by the columns `names`.
+    """Return the cost of these rows, grouped by the columns `names`.
 
     Costs are stored, each at the price of its day. Days that an older version has counted have tokens alone, which
     are priced here.
@@ -363,7 +363,7 @@ def sum_costs_by_columns(rows: QuerySet[UsageDay], *names: str) -> dict[tuple[An
 
 
 def current_budget_state(budget: BudgetRow, now: datetime, session_id: str | None = None) -> BudgetState:
-    """Return how a budget stands today, or in the session."""
+    """Return a budget's state today, or in the session."""
     about = session_id if budget.is_limit_per_session else None
     return BudgetState(budget, budget_usage(budget, now, session_id), budget.is_lifted(now), about)
 
@@ -371,7 +371,7 @@ def current_budget_state(budget: BudgetRow, now: datetime, session_id: str | Non
 def budget_states_by_session(
     budget: BudgetRow, session_ids: Sequence[str], now: datetime
 ) -> list[BudgetState]:
-    """Return how a budget by session stands in each of the sessions, by one query."""
+    """Return the state of a budget by session in each of the sessions, by one query."""
     uses = sum_usage_by_columns(
         budget.measure,
         filter_usage_in_budget_reach(budget, UsageDay.objects.filter(session_id__in=session_ids)),
@@ -384,7 +384,7 @@ def budget_states_by_session(
 def session_budget_states(
     budgets: Sequence[BudgetRow], agents: Iterable[str | None], session_id: str, now: datetime
 ) -> list[BudgetState]:
-    """Return how the budgets stand that count what happens in a session."""
+    """Return the states of the budgets that count what happens in a session."""
     subject = load_budget_subject({budget.reach for budget in budgets}, agents, session_id)
     return [current_budget_state(budget, now, session_id) for budget in budgets if budget.applies_to(subject)]
 
@@ -597,6 +597,6 @@ def key_creator(key: str) -> str | None:
 
 
 def count_sessions_without_tokens(rows: QuerySet[UsageDay]) -> int:
-    """Return how many sessions of these rows call tools and tell no tokens."""
+    """Return how many sessions of these rows call tools and report no tokens."""
     telling = rows.exclude(model="").values("session_id")
     return rows.filter(calls__gt=0).exclude(session_id__in=telling).values("session_id").distinct().count()

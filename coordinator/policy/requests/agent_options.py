@@ -23,7 +23,7 @@ ONLY_LASTING = (
 def parse_agent_answer_options(options: Any) -> list[dict[str, str]]:
     """Return the options that can be shown and chosen: each with `optionId`, `name` and `kind`, all texts.
 
-    Left out are those that share their id with another: nobody could tell which of them was chosen.
+    Left out are those that share their id with another: which of them was chosen would be ambiguous.
     """
     request_options = []
     for option_entry in options[:MOST_OPTIONS] if isinstance(options, list) else []:
@@ -46,7 +46,7 @@ def is_driven_agent_request(row: PermissionRequest) -> bool:
 
 
 def find_options_allowing_later_calls(options: Sequence[Option]) -> list[Option]:
-    """Return the options that let more than this call run: they are offered beside a plain yes."""
+    """Return the options that let more than this call run: they are offered in addition to a plain yes."""
     return [option for option in options if option.get("kind") == "allow_always"]
 
 

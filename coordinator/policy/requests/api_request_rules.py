@@ -1,4 +1,4 @@
-"""What the rules say of a call that a program asks about by the API (`POST /api/permission-requests`)."""
+"""The rules' decision on a call that a program asks about by the API (`POST /api/permission-requests`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What an approval covers beside its own call: the same call by the same asker, as widely as a person chose.
+"""Coverage of an approval beyond its own call: the same call by the same requester, as widely as a person chose.
 
-Asking looks here for an approval in force. Every look-up is by an indexed digest, however many approvals there are.
+A new request looks here for an approval in force. Every look-up is by an indexed digest, however many there are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where a permission request stands, and what an approval covers: the rules that only read.
+"""The state of a permission request, and what an approval covers: the rules that only read.
 
-Cards, history, the machine endpoints and whatever enforces a permission all ask here, so that no two of them can
-answer differently. The writing half is `coordinator.actions.approvals`.
+Cards, history, the machine endpoints and all code that enforces a permission use this module, so that no two of them
+can answer differently. The writing half is `coordinator.actions.approvals`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 
 
 class Validity(models.TextChoices):
-    """For how long an approval stands. `once` answers the request itself and nothing that comes later."""
+    """How long an approval is valid. `once` answers the request itself and nothing that comes later."""
 
     ONCE = "once", "Once"
     HOUR = "1h", "1 hour"
@@ -56,7 +56,7 @@ UNDECIDED = (Status.PENDING, Status.EXPIRED, Status.WITHDRAWN)
 
 
 def approval_end(validity: Validity, start: datetime, chosen_end: datetime | None = None) -> datetime | None:
-    """Return when an approval given at `start` ends; None stands until somebody revokes it.
+    """Return when an approval given at `start` ends; None: it is valid until somebody revokes it.
 
     `chosen_end` is the time that a person wrote (Validity.UNTIL).
 
@@ -78,7 +78,7 @@ def shortest_validity(
 
 
 class Scope(models.TextChoices):
-    """Where an approval counts, narrowest first. Each lies within the next where the folder is known."""
+    """Where an approval counts, narrowest first. Each is within the next where the folder is known."""
 
     CALL = "call", "This call"
     SESSION = "session", "This session"
@@ -126,7 +126,7 @@ def call_digest(subject: PermissionSubject) -> str:
 
 
 def legacy_call_digest(subject: PermissionSubject) -> str:
-    """Return the digest that stands beside requests from before scopes: of the masked values, without a key."""
+    """Return the digest stored with requests from before scopes: of the masked values, without a key."""
     return hash_json_parts(*subject_fields(subject))
 
 
@@ -237,11 +237,11 @@ def request_context(request: PermissionRequest) -> PermissionContext | None:
 
 @dataclass(frozen=True, slots=True)
 class RequestState:
-    """Where a request stands at one instant: its row read together with the clock.
+    """The state of a request at one instant: its row read together with the clock.
 
     `status` is the table's word, with `expired` for a pending row whose deadline has passed. `word` is what
-    people read. `waiting`: a person may decide it. `allowed`: its own asker may go on. `in_force`: it also
-    stands for later requests of the same kind. `until`: the deadline while waiting, else the end of validity.
+    people read. `waiting`: a person may decide it. `allowed`: its own requester may go on. `in_force`: it also
+    covers later requests of the same kind. `until`: the deadline while waiting, else the end of validity.
     """
 
     status: str
@@ -253,7 +253,7 @@ class RequestState:
 
 
 def current_request_state(request: PermissionRequest, now: datetime) -> RequestState:
-    """Say where `request` stands at `now`. The one place that reads a status."""
+    """Return the state of `request` at `now`. The one place that reads a status."""
     until = request.expires_at if isinstance(request.expires_at, datetime) else None
     if request.status == Status.PENDING:
         if until is not None and until <= now:
@@ -272,7 +272,7 @@ def approved_request_state(request: PermissionRequest, until: datetime | None, n
         return RequestState(request.status, "Approved once", allowed=True, until=until)
     if request.expires_at is not None and (until is None or until <= now):
         return RequestState(request.status, "Approval over", until=until)
-    # What nobody decided is decided again each time, but where another program's row says that it stands.
+    # What nobody decided is decided again each time, except where another program's row says that it lasts.
     lasts = context is None or (request.status == Status.APPROVED and context.scope != Scope.CALL)
     return RequestState(request.status, "Approved", allowed=True, in_force=lasts, until=until)
 
@@ -299,7 +299,7 @@ def can_revoke(request: PermissionRequest, now: datetime) -> bool:
 
 
 def single_use_valid_until(request: PermissionRequest, now: datetime) -> datetime | None:
-    """Return until when the call that was told to wait may still run by this approval; None where none may."""
+    """Return until when the call whose agent was asked to wait may run by this approval; None where none may."""
     context = request_context(request)
     if request.status != Status.APPROVED or context is None or context.repeat_key is None:
         return None
@@ -325,7 +325,7 @@ def is_denied_by_policy(request: PermissionRequest) -> bool:
 
 
 def describe_request_outcome(request: PermissionRequest, now: datetime) -> str:
-    """Return one sentence that tells how the request ended, for whoever came too late."""
+    """Return one sentence that says how the request ended, for a person who came too late."""
     state, context = current_request_state(request, now), request_context(request)
     if state.waiting:
         return "the request is still waiting for a decision."
@@ -354,7 +354,7 @@ def describe_request_outcome(request: PermissionRequest, now: datetime) -> str:
 
 
 def describe_elapsed_time(then: datetime | str | None, now: datetime) -> str:
-    """Return how long ago `then` was; a row of another program may not tell."""
+    """Return how long ago `then` was; a row of another program may not say it."""
     return times.format_time_ago(then, now) if isinstance(then, datetime) else "earlier"
 
 
@@ -393,9 +393,9 @@ def find_permission_request(request_id: str) -> PermissionRequest:
 
 
 def find_visible_request(request_id: str, caller: KeyIdentity, now: datetime) -> PermissionRequest:
-    """Return the request as far as this key may see it: who asked may, and keys that read everything.
+    """Return the request if this key may see it: the requester's key may, and keys that read everything.
 
-    An approval in force is also told to whoever it covers, because their own question is answered with it.
+    An approval in force is also shown to every requester it covers, because it answers their own request.
     Raises NotFound, for requests of others as for unknown ones.
     """
     row = find_permission_request(request_id)

@@ -19,9 +19,9 @@ BOUND = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class GatewayRequest:
-    """What a request for a call says: the tool and its server, and how the agent's MCP client calls itself.
+    """The content of a request for a call: the tool and its server, and how the agent's MCP client calls itself.
 
-    `sent_along` is JSON of what the server gets beside the call (its id, and the like), which no approval is bound to.
+    `sent_along` is JSON of what the server gets with the call (its id, and the like), which no approval is bound to.
     """
 
     gist: str
@@ -32,7 +32,7 @@ class GatewayRequest:
 def gateway_request_tool_and_server(request: PermissionRequest) -> str | None:
     """Return the tool and the server of a request whose whole target is what the gateway binds an approval to.
 
-    None for any other: whoever else names itself as the gateway does not get a target of its own folded away.
+    None for any other: a requester that only claims to be the gateway does not get its own target folded away.
     """
     if request.plugin_id != GATEWAY:
         return None

@@ -1,4 +1,4 @@
-"""What of a permission request people judge: what its card shows, as digests and in the audit log."""
+"""The content of a permission request that people judge: what its card shows, as digests and in the audit log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coordinator.policy.requests.approvals import (
 
 MOST_TOLD = 16 * 1024  # bytes of what was judged in one audit entry
 
-# The columns of a request's context that its card shows beside the call, and so everything that tells of the request.
+# The columns of a request's context that its card shows next to the call, as does everything that shows the request.
 # The digests of open cards take them in this order: a new one comes last, and asks people with an open page to reload.
 SHOWN_OF_CONTEXT = ("folder", "host")
 

@@ -1,4 +1,4 @@
-"""Which rules and grants were in force for one call, as audit entries say it: so it is signed with the entry."""
+"""The rules and grants in force for one call, as recorded in audit entries and signed with them."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def grant_rows_for_tool(policy: AccessPolicy, agent_id: str, server_tool: Server
 
 
 def audit_budget_as_json(budget: BudgetRow) -> dict[str, Any]:
-    """Return a budget as it stands in an audit entry."""
+    """Return a budget as an audit entry records it."""
     return {name: value for name, value in asdict(budget).items() if name != "allowed_until"}
 
 
 def audit_grant_as_json(row: GrantRow) -> dict[str, Any]:
-    """Return a grant as it stands in an audit entry; an end that cannot be read stands as its text."""
+    """Return a grant as an audit entry records it; an end that cannot be read is recorded as its text."""
     values = {**row._asdict(), "permission": row.effective_permission}
     del values["asks"], values["metadata"]
     if beneath := access.overridden_grant_ids(row):

@@ -1,4 +1,4 @@
-"""Which permission requests are questions, and what each asks: see `questions`."""
+"""Permission requests that are questions, and what each asks: see `questions`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def parse_question_of_request(request: PermissionRequest) -> Asked | None:
 
 
 def seal_address(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return what keeps a server's address beside its masked form, which opens nothing; empty where none is masked."""
+    """Return the sealed address of a server, kept next to its masked form; empty where nothing is masked."""
     address = params.get("url")
     if not isinstance(address, str) or mask_secrets(address, judged=True) == address:
         return {}

@@ -1,8 +1,8 @@
-"""What an agent asks a person in words: questions with choices, forms of MCP servers, and plans. Pure.
+"""An agent's questions to a person: questions with choices, forms of MCP servers, and plans. Pure.
 
 A request whose call is such a question is not approved but answered: with a yes alone nothing could run. What is asked
 is always read from the stored request, which is what its card shows, and an answer names choices by their place in it.
-So an answer can hold nothing that was not on offer, and whoever waits for it renders it from the call as it was made.
+So an answer can hold nothing that was not on offer, and the waiting hook renders it from the call as it was made.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Question:
     kind: QuestionKind = QuestionKind.CHOICE
     is_multiple: bool = False
     is_required: bool = True
-    accepts_text: bool = True  # beside the choices
+    accepts_text: bool = True  # in addition to the choices
     key: str = ""  # by what the asker knows it; "": by its text
     placeholder: str = ""
     minimum: float | None = None
@@ -126,13 +126,13 @@ class AddressRequest:
 
     @property
     def address_host(self) -> str:
-        """Return the host that the address leads to, as it stands in the domain name system."""
+        """Return the host that the address leads to, as the domain name system writes it."""
         return ascii_host_of_url(self.link or self.address)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanReview:
-    """A plan that a person approves or sends back. `modes` are those in which the agent can be told to go on.
+    """A plan that a person approves or sends back. `modes` are those in which the agent can be asked to go on.
 
     `asks_again` is the agent, by its title, that asks in its terminal once more after a yes from here.
     """
@@ -332,7 +332,7 @@ def parse_elicitation(params: Any) -> AgentQuestions | AddressRequest | None:
 def is_openable_browser_url(address: str) -> bool:
     """Say whether an address can be opened in a browser, and shows where it leads: without a user's name before it.
 
-    Masks of secrets may stand in it, as on cards.
+    It may contain masks of secrets, as on cards.
     """
     address = MASK.sub("x", address)
     if not address.startswith(("https://", "http://")) or len(address) > MAX_ADDRESS_CHARACTERS:
@@ -545,7 +545,7 @@ def find_format_problem(input_type: str, text: str) -> str | None:
 
 
 def parse_number(text: str) -> float | None:
-    """Return the number that a text stands for, a whole one exactly; None where it is none."""
+    """Return the number that a text denotes, a whole one exactly; None where it is none."""
     if len(text) > 100:
         return None
     for read in (int, float):
@@ -612,7 +612,7 @@ def build_claude_code_answer_fields(questions: AgentQuestions, stored: Any) -> d
 
 
 def join_claude_labels(labels: Sequence[str]) -> str:
-    """Join labels as Claude Code does: one that holds the separator, or a quote, stands as a JSON text."""
+    """Join labels as Claude Code does: one that holds the separator, or a quote, is written as a JSON text."""
     return ", ".join(
         json.dumps(label, ensure_ascii=False) if ", " in label or '"' in label else label for label in labels
     )

@@ -1,4 +1,4 @@
-"""What a permission request is about, as a headline: "Run git push origin main in shop"."""
+"""Headlines of permission requests: "Run git push origin main in shop"."""
 
 from __future__ import annotations
 

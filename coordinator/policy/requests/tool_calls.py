@@ -23,9 +23,9 @@ class ToolCallRequest:
     where it `is_editable`. A denial may end its turn where it `can_stop_turn`. `about` is the call in one text (its
     command, path or address), `target` that text where the input alone does not show it first, `described` what the
     agent says of it; `folder` and `host` say where it would run; `call_id` and `event_id` name the call's beginning
-    where it is known; `is_guessed` says that the hook itself named none. `slot` tells it from equal calls that wait at
-    the same time, where no id does; `waiter` is who waits for this answer. `offered` are the rules that could be made
-    to stand ("always allow"), `details` what else a reader may want to know.
+    where it is known; `is_guessed` says that the hook itself named none. `slot` distinguishes it from equal calls that
+    wait at the same time, where no id does; `waiter` is who waits for this answer. `offered` are the rules that could
+    be made permanent ("always allow"), `details` what else a reader may want to know.
     """
 
     asks: str

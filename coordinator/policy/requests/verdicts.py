@@ -1,4 +1,4 @@
-"""What askers are told of their requests by the machine endpoints: nothing may run while a brake holds them.
+"""Answers of the machine endpoints to requesters about their requests: nothing may run while a brake holds them.
 
 An approval stays what it is (policy.approvals, and so the history): it counts again once the brake is released.
 """
@@ -63,7 +63,7 @@ def export_permission_request(request: PermissionRequest, now: datetime) -> dict
 def build_requester_answer(
     request: PermissionRequest, now: datetime, asker: Requester | None = None
 ) -> dict[str, Any]:
-    """Return the request as its asker is told it, at `now`; `brake` is what a person says who holds its calls.
+    """Return the request as its requester sees it at `now`; `brake` is the message of the person who holds its calls.
 
     `asker` is who asks, where that may be another than who asked first: one approval can cover many.
     """
@@ -90,7 +90,7 @@ def find_message_of_requester_brake(asker: Requester, plugin_id: str) -> str | N
 
 
 def find_final_answer(request_id: str, now: datetime | None = None) -> dict[str, Any] | None:
-    """Return the answer once it stands (decided, expired or withdrawn, and held by no brake), else None.
+    """Return the answer once it is final (decided, expired or withdrawn, and held by no brake), else None.
 
     Raises NotFound for an unknown request: nothing would ever free that waiter.
     """

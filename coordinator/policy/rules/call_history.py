@@ -1,4 +1,4 @@
-"""What a rule may ask about the calls before one: how often it was repeated, and which hosts are known. Pure.
+"""Facts about earlier calls that a rule may use: how often it was repeated, and which hosts are known. Pure.
 
 A rule says `same call 5 times in 10 minutes` or `same error 4 times in 10 minutes`, and under *reaches* `new hosts`.
 `policy.rules.history_queries` counts and reads what such rules need.

@@ -1,4 +1,4 @@
-"""What rules see of a tool call: one text that names it, and the other fields of its input.
+"""The parts of a tool call that rules see: one text that names it, and the other fields of its input.
 
 Deny and ask rules look at every field that says what a call reaches (`path` and `glob` of a search, the targets of a
 patch), and at paths as they are once `..` and doubled slashes are resolved. What is merely written there (a file's
@@ -386,7 +386,7 @@ def join_strings_of_large_json_input(packed: str) -> tuple[str, ...]:
 
 def unescape_json_strings(packed: str) -> str:
     """Return JSON with each of its strings on a line of its own, as it is without escapes."""
-    # Neither of the two that stand in can occur: JSON writes every control character as an escape.
+    # Neither of the two placeholders can occur: JSON writes every control character as an escape.
     lines = packed.replace("\\\\", "\0").replace('\\"', "\1").replace('"', "\n").replace("\1", '"')
     for written, letter in _CONTROLS.items():
         lines = lines.replace(written, letter)

@@ -1,4 +1,4 @@
-"""Which commands do what their arguments say, and which only read, check or test: for policy.suggestions."""
+"""Lists of commands by what they do: follow their arguments, or only read, check or test. For policy.suggestions."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ NEVER_ALLOWED = (
     "env -S|--split-string",
 )
 SECRET_PATHS = (".env.*", "secrets.*", "*.secret", ".secrets", "id_*", ".ssh", ".aws", ".gnupg", ".kube")
-# What all the world reads, and where nobody's requests tell anything to somebody who waits for them.
+# Hosts that everybody reads, and where a request reveals nothing to somebody who waits for it.
 DOCUMENTATION_HOSTS = split_text_into_word_set("""
     docs.python.org docs.djangoproject.com docs.pytest.org docs.astral.sh docs.sqlalchemy.org fastapi.tiangolo.com
     developer.mozilla.org nodejs.org www.typescriptlang.org react.dev nextjs.org vuejs.org vite.dev tailwindcss.com
@@ -173,7 +173,7 @@ STARTS_PROGRAMS = re.compile(
     r"|.*(TOKEN|SECRET|PASSWORD|KEY|PROXY|_URL)|.*REGISTRY|npm_config_.*|PIP_.*|UV_.*|JAVA_TOOL_OPTIONS|TMPDIR|HOME",
     re.IGNORECASE,
 )
-# Options of programs, beside RUNS_OPTION, with which nothing is suggested.
+# Options of programs, in addition to RUNS_OPTION, with which nothing is suggested.
 DANGEROUS_OPTIONS: dict[str, frozenset[str]] = {
     "git": split_text_into_word_set(
         "-c --config-env --git-dir --work-tree --exec-path --no-verify --amend -f --force --hard -D -d --delete"

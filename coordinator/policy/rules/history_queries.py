@@ -1,4 +1,4 @@
-"""Counts what rules ask about the calls before one, in the recorded events. Only reads.
+"""Queries of the recorded events for the facts about earlier calls that rules use. Only reads.
 
 Each question is one statement along the index of a session's timeline. It reads at most MOST_EVENTS rows of that index
 and MOST_ROWS events, of none more than LONGEST_TEXT characters, however long the session is.

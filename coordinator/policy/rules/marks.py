@@ -1,4 +1,4 @@
-"""Which of the admins' marks a call bears: reasons for a person to look twice, never a verdict and never a score."""
+"""The admins' marks that a call bears: reasons for a person to look twice, never a verdict and never a score."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def writes_outside_folder(tool_input: Any, folder: str) -> bool:
 
 
 def is_path_in_folder(path: str, folder: str) -> bool:
-    """Say whether a path lies in a folder, as they are written: where links lead is known on the agent's host alone."""
+    """Say whether a path is in a folder, as they are written: where links lead is known on the agent's host alone."""
     if path.startswith("~"):
         return False
     steps: list[str] = []

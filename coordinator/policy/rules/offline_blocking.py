@@ -1,4 +1,4 @@
-"""Which calls are held for certain: what a program beside an agent must know while Signalbox cannot be asked.
+"""Calls that are held for certain: what a local program on an agent's machine must know while the server is away.
 
 It sees no more of a call than the tool's name, so this says of tools what a rule says of calls, on the safe side: a
 tool is held where a rule that holds for certain may be the one that decides.
@@ -44,7 +44,7 @@ def list_tools_blocked_while_offline(
 
 
 def expand_rule_tool_names(rule: DecisionRule) -> str:
-    """Return the names in the rule with each kind's tools: programs beside agents know names alone."""
+    """Return the names in the rule with each kind's tools: programs on agents' machines know names alone."""
     if tool_kinds.find_unknown_tool_kinds(rule.tool):
         return tool_kinds.EVERY_TOOL
     return "|".join(tool_kinds.expand_tool_kinds(rule.tool))

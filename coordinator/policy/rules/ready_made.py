@@ -258,9 +258,9 @@ def count_leading_deny_rules(rules: Sequence[DecisionRule]) -> int:
 
 
 def find_position_for_allow_rule(rules: Sequence[DecisionRule]) -> int:
-    """Return how many rules stand before the place of one that allows.
+    """Return how many rules come before the position of one that allows.
 
-    A rule that asks about every call of its tools may stand behind it: it would leave nothing to allow.
+    A rule that asks about every call of its tools may come after it: it would leave nothing to allow.
     """
     return max(
         (

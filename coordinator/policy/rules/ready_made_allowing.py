@@ -13,7 +13,7 @@ from coordinator.policy.rules.command_words import DOCUMENTATION_HOSTS, SECRET_P
 from coordinator.policy.rules.ready_made_rule import ReadyMadeRule, join_indented_text_lines
 
 ALLOW = RuleVerdict.ALLOW.value
-# Files of which nobody reads a word unasked, beside those that are guarded in every rule that allows.
+# Files that nobody reads without approval, in addition to those that are guarded in every rule that allows.
 SECRET_NAMES = (
     *SECRET_PATHS, ".env*", "*.env", "secret*", "*secret.*", "*secrets.*", "*credential*", "*password*", "*.tfvars*",
     "*.tfstate*", "*.ovpn", "*.asc", "*.gpg", "*.age", "*.ppk", "*.der", "*.crt.key", "*_rsa", "*_ed25519", ".git",
@@ -37,7 +37,7 @@ READS_INSIDE = "\n".join(["reads inside", *NO_SECRETS])
 NAMES_INSIDE = "\n".join(["inside", *NO_SECRETS])
 EDITS_INSIDE = "\n".join(["writes inside", *build_exclusion_terms(".*", *STEERING_NAMES), *NO_SECRETS])
 WORKS_INSIDE = "\n".join(["inside", "writes *.log", *NO_SECRETS])
-# Commands that print what they are given or read, as they stand in most pipes.
+# Commands that print what they are given or read, as they appear in most pipes.
 PRINTING = join_indented_text_lines("""
     ls -a|-A|-l|-h|-1|-R|-t|-r|-S|-d|-F|-i|-s|-p|-G|-n|-o|-g|--all|--human-readable|
         --group-directories-first|--color

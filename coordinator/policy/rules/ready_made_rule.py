@@ -1,4 +1,4 @@
-"""What a ready-made rule is: a sentence, and the rule that its switch adds to the list."""
+"""Definition of a ready-made rule: a sentence, and the rule that its switch adds to the list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is doubtful about rules: allow patterns that fit more than they seem to, and rules that can never decide."""
+"""Checks for doubtful rules: allow patterns that fit more than they seem to, and rules that can never decide."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from coordinator.policy.rules.tool_rules import (
     tool_may_run_commands,
 )
 
-# What may stand behind a command that a pattern was written for, and what it does there.
+# What may follow a command that a pattern was written for, and what it does there.
 ADDITIONS = (
     (" > x", "a redirection into a file"),
     ("; rm x", "a second command"),
@@ -68,7 +68,7 @@ def list_rule_warnings(rules: Sequence[DecisionRule]) -> dict[int, list[str]]:
 
 
 def explain_too_wide_allow_pattern(rule: DecisionRule) -> str:
-    """Return what a pattern that allows commands lets stand behind them; "" where nothing does."""
+    """Return what a pattern that allows commands also allows after them; "" where it is nothing."""
     if (
         rule.verdict != ALLOW
         or not rule.pattern
@@ -130,7 +130,7 @@ def explain_rule_that_never_matches(rule: DecisionRule) -> str:
 
 
 def has_impossible_character_class(pattern: str) -> bool:
-    """Say whether a pattern holds a sign that stands for nothing at all."""
+    """Say whether a pattern holds a character class that matches nothing at all."""
     return r"[^\s\S]" in pattern or r"[^\S\s]" in pattern or r"[^\w\W]" in pattern
 
 

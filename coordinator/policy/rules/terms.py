@@ -147,7 +147,7 @@ def split_term_lines(text: str) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def parse_rule_terms(runs: str, touches: str, reaches: str) -> RuleTerms:
-    """Return the terms of a rule. Raises UnprocessableRequest, with a message for whoever wrote them."""
+    """Return the terms of a rule. Raises UnprocessableRequest, with a message for the person who wrote them."""
     for text in (runs, touches, reaches):
         lines = split_term_lines(text)
         if len(lines) > MOST_LINES or any(len(line) > LONGEST_LINE for line in lines):
@@ -432,7 +432,7 @@ def match_path_pattern(pattern: str, use: PathUse, folder: str | None) -> Match:
     if pattern in {OUTSIDE, INSIDE}:
         return match_inside_or_outside_folder(pattern, path, folder)
     base = make_path_pattern_absolute(pattern, folder)
-    # What lies below a folder is deleted with it.
+    # Everything below a folder is deleted with it.
     is_deleted = use.use == DELETE and base is not None and is_in_folder(base.casefold(), path.casefold())
     if is_deleted or is_path_below(path, pattern, folder, folds_case=True):
         return Match.YES
@@ -445,14 +445,14 @@ def match_path_pattern(pattern: str, use: PathUse, folder: str | None) -> Match:
 
 
 def match_inside_or_outside_folder(side: str, path: str, folder: str | None) -> Match:
-    """Return whether a path lies inside or outside of the working directory."""
+    """Return whether a path is inside or outside of the working directory."""
     if folder is None:
         return Match.MAYBE
     return Match.YES if is_in_folder(path, replace_home_with_tilde(folder)) == (side == INSIDE) else Match.NO
 
 
 def can_shell_glob_match_pattern(use: PathUse, pattern: str, base: str | None) -> bool:
-    """Say whether a file that the shell's pattern in a call stands for may be one that a rule's pattern names.
+    """Say whether a file that the shell's pattern in a call matches may be one that a rule's pattern names.
 
     `base` is the rule's pattern as an absolute one, where it is about one folder.
     """
@@ -474,7 +474,7 @@ def can_shell_glob_match_pattern(use: PathUse, pattern: str, base: str | None) -
 
 
 def can_path_steps_overlap(glob: str, pattern: str) -> bool:
-    """Say whether a name that a step of the shell's pattern stands for may fit a step of a rule's pattern.
+    """Say whether a name that a step of the shell's pattern matches may fit a step of a rule's pattern.
 
     `*.py` means source code, whatever its name begins with: it does not meet `secret*`.
     """
@@ -508,7 +508,7 @@ def can_globs_overlap(first: str, second: str) -> bool:
 
 
 def can_glob_match_dotfile(glob: str, name: str) -> bool:
-    """Say whether a shell's pattern can stand for a name: `*` is for none that begins with a dot."""
+    """Say whether a shell's pattern can match a name: `*` matches none that begins with a dot."""
     return not name.startswith(".") or glob.startswith((".", "[", "**")) or "**" in glob
 
 
@@ -543,7 +543,7 @@ def make_path_pattern_absolute(pattern: str, folder: str | None) -> str | None:
 
 
 def is_path_below(path: str, pattern: str, folder: str | None, *, folds_case: bool) -> bool:
-    """Say whether an absolute path fits a pattern, or lies below one that does."""
+    """Say whether an absolute path fits a pattern, or is below one that does."""
     steps = path.split("/")
     if pattern == "*":
         return True
@@ -770,11 +770,11 @@ def is_option_value_covered(term: CommandTerm, item: Argument, parsed: ParsedArg
 
 
 def do_path_terms_cover_use(terms: Sequence[PathTerm], use: PathUse, folder: str | None) -> bool:
-    """Say whether a path is covered. Without a line of paths, what lies in the working directory is."""
+    """Say whether a path is covered. Without a line of paths, what is in the working directory is."""
     if use.path is None or any(match_path_term(term, use, folder) for term in terms if term.excludes):
         return False
     if use.is_recursive and (folder is None or is_in_folder(folder, use.path)):
-        return False  # `.env` lies in the project's own folder, and would be read
+        return False  # `.env` is in the project's own folder, and would be read
     positive_terms = [term for term in terms if not term.excludes]
     covering = [term for term in positive_terms if does_path_term_cover_use(term, use, folder)]
     if is_guarded_path_use(use, folder):
@@ -807,7 +807,7 @@ def is_guarded_path_use(use: PathUse, folder: str | None) -> bool:
 
 
 def names_guarded_path(term: PathTerm, use: PathUse) -> bool:
-    """Say whether a line names a guarded path itself, not a folder that it lies in."""
+    """Say whether a line names a guarded path itself, not a folder that it is in."""
     last = term.pattern.rpartition("/")[2]
     return term.pattern not in {OUTSIDE, INSIDE, "*", "/"} and (
         term.pattern in GUARDED_PATHS

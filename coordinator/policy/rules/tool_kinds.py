@@ -1,6 +1,6 @@
-"""What the agents' own tools do, by the names under which each agent calls them.
+"""Kinds of the agents' own tools, by the names under which each agent calls them.
 
-A rule speaks of a kind as `kind:command`, and then holds for every agent; it may stand among names, as in
+A rule names a kind as `kind:command`, and then holds for every agent; it may be listed among names, as in
 `kind:write|mcp__files__*`. MCP servers' tools are of no kind: nobody knows what they do.
 """
 

@@ -1,4 +1,4 @@
-"""What the rules say of a tool call, together with the MCP grants. Only reads: endpoints enforce it.
+"""The rules' decision on a tool call, together with the MCP grants. Only reads: endpoints enforce it.
 
 Patterns are RE2 expressions: they take time in proportion to the text, whatever a person writes, so no pattern and
 no command can hold up the endpoint. Deny and ask look anywhere in the text; allow must match the whole of it, on one
@@ -7,7 +7,7 @@ line, so that `git status` does not let `git status; rm -rf ~` through. Only an 
 Deny and ask see every field of a call; allow covers the text it was written for (policy.call_text). In a command they
 look at each simple command as the shell would run it as well, so that quotes and wrappers hide nothing.
 
-Beside the pattern a rule may have terms (rules.terms): what the call does, not how it is written. Then both must fit.
+A rule may also have terms (rules.terms): what the call does, not how it is written. Then pattern and terms must fit.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ LONGEST_PATTERN = 2_000
 MOST_RULES = 200
 LONGEST_WAIT = 6 * 3600  # seconds
 # What is stored as the pattern of a rule that lets calls go on by its terms alone. It fits no text, so that a server of
-# an earlier version beside this one, which knows no terms, does not take the rule for one about all calls.
+# an earlier version that runs at the same time, and knows no terms, does not take the rule for one about all calls.
 TERMS_ALONE = r"[^\s\S]"  # begins the pattern of a rule that is off and lets calls go on, for the same reason
 _WILD = re.compile(r"[*?\[]")
 # A pattern's pieces: `\Q…\E`, an escape, a class ([^…] apart), the opening of a group with flags, any other character.

@@ -1,4 +1,4 @@
-"""Which terms would cover a call and its like, and which calls no suggestion ever allows.
+"""Terms that would cover a call and similar ones, and calls that no suggestion ever allows.
 
 A call is generalised by what it does (coordinator.calls), not by how it is written. What may differ between calls that
 are covered together: variables that start nothing, the order and the form of the commands, files in the working
@@ -135,7 +135,7 @@ class CallTerms:
         lines = [f"{IN_FOLDER}{folder}" for folder in sorted(self.folders)]
         positive = sorted(line for line in self.touches if not line.startswith("!"))
         excluded = {line for line in self.touches if line.startswith("!")}
-        if positive and self.inside:  # without a line, what lies in the working directory is covered
+        if positive and self.inside:  # without a line, the working directory is covered
             positive.insert(0, "reads inside" if set(self.inside) <= {READ, LIST} else "inside")
         if HIDDEN_FILES in excluded:
             excluded -= {ENVIRONMENT_FILES}
@@ -253,7 +253,7 @@ def are_terms_valid_and_cover_call(terms: CallTerms, call: CallDescription) -> b
 
 
 def build_generalization_key(terms: CallTerms) -> str:
-    """Return what calls must have in common to be covered together: what they do beside looking, and where outside."""
+    """Return what calls must have in common to be covered together: what they do besides reading, and where outside."""
     doing = {name for words in terms.commands if (name := name_command_activity(words))}
     base = tuple(f"{folder.rstrip('/')}/" for folder in terms.folders)
     outside = {
@@ -298,7 +298,7 @@ def iterate_path_rule_lines(call: CallDescription, folder: str, *, is_chosen: bo
 
 
 def is_path_in_working_directory(use: PathUse, folder: str) -> bool:
-    """Say whether a path lies in the working directory, and is not what the shell writes into."""
+    """Say whether a path is in the working directory, and is not what the shell writes into."""
     return (
         use.path is not None
         and is_in_folder(replace_home_with_tilde(use.path), replace_home_with_tilde(folder))
@@ -327,7 +327,7 @@ def build_path_rule_line(use: PathUse, folder: str, *, is_chosen: bool) -> str |
 
 
 def is_hidden(path: str, folder: str) -> bool:
-    """Say whether a part of a path, below the working directory where it lies there, begins with a dot."""
+    """Say whether a part of a path, below the working directory if it is there, begins with a dot."""
     return any(step.startswith(".") for step in path.removeprefix(replace_home_with_tilde(folder)).split("/"))
 
 
@@ -377,7 +377,7 @@ def list_command_variables(command: SimpleCommand) -> list[str]:
 
 
 def is_system_or_project_program(command: SimpleCommand, folder: str) -> bool:
-    """Say whether a program is one of the system, or lies in the folder in which the call is made."""
+    """Say whether a program is one of the system, or is in the folder in which the call is made."""
     path = resolve_absolute_path(command.folder, command.words[0].text or "", command.words[0].is_home)
     return command.has_standard_program or (
         path is not None and is_in_folder(path, folder) and ".." not in (command.words[0].text or "")
@@ -455,7 +455,7 @@ def project_program_generalization_kind(command: SimpleCommand, head: str) -> st
 
 
 def is_interpreter_with_script_file(program: str, operands: list[str]) -> bool:
-    """Say whether an interpreter is given a file, which lies in the project where its path is covered."""
+    """Say whether an interpreter is given a file, which is in the project where its path is covered."""
     return command_words.SCRIPT_PROGRAMS.fullmatch(program) is not None and bool(operands)
 
 

@@ -1,7 +1,7 @@
-"""Recorded tool calls, newest first, a stretch of events at a time: what rules and grants are tried out on.
+"""Recorded tool calls, newest first, a batch of events at a time: what rules and grants are tried out on.
 
-Nothing here reads more than a stretch at once, so a history of any length is walked through in pieces: whoever
-walks stops when their time is up and goes on later, in any process, before the id where they stopped.
+Nothing here reads more than a batch at once, so a history of any length is read in pieces: the caller stops when
+its time is up and goes on later, in any process, before the id where it stopped.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BY_RULES = (
 )
 NOBODY = ""  # the agent of a call whose session names none
 
-# What a call is about, in one text, from who told of it (the event's source), the tool and the input.
+# What a call is about, in one text, from who reported it (the event's source), the tool and the input.
 Subject = Callable[[str, str, Any], str]
 
 
@@ -52,7 +52,7 @@ Subject = Callable[[str, str, Any], str]
 class RecordedCall:
     """A call as it was recorded. `about` is the text that rules look at, `field` the input's field that it is.
 
-    `program` is the agent program that made it, nothing where nobody told.
+    `program` is the agent program that made it, nothing where nobody reported it.
     """
 
     event_id: int
@@ -96,7 +96,7 @@ class AnsweredRequest:
 class CallHistoryReader:
     """Reads the calls that these sources reported.
 
-    `refusals`: how results that tell of a person's no begin, and what stands in them.
+    `refusals`: how results that report a person's refusal begin, and what they contain.
     """
 
     sources: Sequence[str]
@@ -145,7 +145,7 @@ class CallHistoryReader:
         )
 
     def find_refused_call_ids(self, before: int, floor: int) -> list[int]:
-        """Return the ids of calls that a person refused, of which the events from `floor` up to `before` tell.
+        """Return the ids of calls that a person refused, as reported by the events from `floor` up to `before`.
 
         Newest first, in two queries.
         """
@@ -255,7 +255,7 @@ def iterate_call_history_batches(
 ) -> Iterator[HistoryStep]:
     """Yield steps of at most STEP calls, from `before` back, until the budget is spent; the first always.
 
-    Whoever goes on later begins before the `floor` of the last one.
+    A caller that goes on later begins before the `floor` of the last one.
     """
     while True:
         floor = reader.event_batch_lower_id(before)

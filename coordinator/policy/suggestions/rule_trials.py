@@ -1,6 +1,6 @@
-"""Trying rules and grants out on all recorded calls: how many would be denied, asked, allowed, and by what.
+"""Trials of rules and grants on all recorded calls: how many would be denied, asked, allowed, and by what.
 
-A trial is walked through in pieces (policy.history). Between them whoever asked carries it along as plain values.
+A trial runs in pieces (policy.suggestions.history). Between them the caller carries its state as plain values.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class RuleTrial:
 
     @classmethod
     def deserialize_rule_trial(cls, values: Any) -> RuleTrial:
-        """Return the trial that `as_values` told of. Raises ValueError or TypeError for anything else."""
+        """Return the trial that `as_values` described. Raises ValueError or TypeError for anything else."""
         first, last, before, oldest, counts = values
         return cls(first, last, before, DecisionCounts(*counts), oldest)
 
@@ -258,7 +258,7 @@ class JudgedCall:
 
 @dataclass(frozen=True, slots=True)
 class JudgedCallPage:
-    """Some calls, newest first, and before which event the next ones stand (0: there are none).
+    """Some calls, newest first, and before which event the next ones are (0: there are none).
 
     `is_full`: there are as many as were asked for. Else the time was up, or that was all.
     """

@@ -1,6 +1,6 @@
 """The narrowest rule or grant that would have answered a request, and one that is a little wider. Only reads.
 
-A rule is for the tool, the agent and the agent program of the call, and fits its text and no other. It stands where
+A rule is for the tool, the agent and the agent program of the call, and fits its text and no other. It is placed where
 the call would meet it, and never before a rule that denies anything it could fit. A grant is for one tool of one
 server, where a rule cannot answer: grants that ask are not overruled by rules.
 """
@@ -58,7 +58,7 @@ ANOTHER_ANSWERS = (
 class PermanentAnswer:
     """What would have answered the call: `rule` within all `rules` as they would be, or a grant's `edits`, or both.
 
-    `wider` says what it allows beside this call; nothing where it fits this call alone.
+    `wider` says what it allows besides this call; nothing where it fits this call alone.
     """
 
     rule: DecisionRule | None = None
@@ -106,7 +106,7 @@ def suggest_rules_or_grants_for_request(
 
 
 def can_rule_or_grant_answer_request(row: PermissionRequest) -> bool:
-    """Say whether a rule or grant may answer such requests, as far as the request alone tells."""
+    """Say whether a rule or grant may answer such requests, as far as the request alone shows."""
     try:
         require_rule_or_grant_can_answer(row, recorded_call_of_request(row, "", ""))
     except Conflict:
@@ -166,7 +166,7 @@ def is_pattern_short_enough(pattern: str) -> bool:
 
 
 def find_equal_rule(rules: Sequence[DecisionRule], rule: DecisionRule) -> DecisionRule:
-    """Return the rule as it stands in the list, with its number."""
+    """Return the equal rule in the list, with its number."""
     return next(one for one in rules if replace(one, number=0) == rule)
 
 

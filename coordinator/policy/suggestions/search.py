@@ -1,4 +1,4 @@
-"""Which narrow rules and grants would have let most recorded calls run unasked, each with its evidence. Only reads.
+"""Search for narrow rules and grants that would have let most recorded calls run unasked, with evidence. Only reads.
 
 The history is walked through twice, then the requests that people answered once: first the calls that somebody may be
 asked about are grouped by what they have in common (suggestions.generalizing), then what follows from the largest
@@ -56,7 +56,7 @@ MOST_DECIDED_BY = 10  # rules and grants that are named as deciding a suggestion
 MOST_REFUSED = 10_000  # refused calls that are remembered one by one
 MOST_COMPARED = 2_000  # of those, and of the requests that people denied, before anything is suggested
 LONGEST_EXACT = 300  # characters of a call that is suggested word for word
-MASK = "[masked:"  # how a secret stands in what is recorded: no call will ever look like this
+MASK = "[masked:"  # how a secret appears in what is recorded: no call will ever look like this
 MOST_SUGGESTED = 25
 MOST_EXAMPLES = 5  # of calls that a suggestion would allow, and as many of the nearest that it would not
 # Tools that only plan, look things up or hand on work whose own calls are judged.
@@ -148,7 +148,7 @@ class RuleSuggestion:
 
     @property
     def suggestion_digest(self) -> str:
-        """What the suggestion is about, in short: whoever dismisses it dismisses every later one about the same."""
+        """A digest of what the suggestion is about: dismissing it dismisses every later one about the same."""
         return blake2b(self.key.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
     def serialize_rule_suggestion(self) -> list[Any]:
@@ -182,7 +182,7 @@ class RuleSuggestion:
         return GrantEdit(agent, server, tool, GRANTED, default_grant_end(now), reason, seen_version)
 
     def suggestion_matches_tool_call(self, tool: str, about: str, managed: ManagedServers) -> bool:
-        """Say whether it matches this call, whoever makes it with whichever program."""
+        """Say whether it matches this call, regardless of the agent and its program."""
         if self.slot is not None:
             return (self.slot[1], self.slot[2]) in managed.find_server_tools_of_call(tool)
         return replace(self.suggested_rule(0), agents=None, program="").matches_call(
@@ -333,7 +333,7 @@ def insert_rules_after_denials(
 
 
 def count_rules_up_to_last_denial(saved: Sequence[DecisionRule]) -> int:
-    """Return how many of the saved rules stand before the place where one that allows may be added."""
+    """Return how many of the saved rules come before the position where one that allows may be added."""
     return max((place for place, rule in enumerate(saved, 1) if rule.verdict == DENY), default=0)
 
 
@@ -370,7 +370,7 @@ class SuggestionSearch:
 
     @classmethod
     def deserialize_suggestion_search(cls, values: Any) -> SuggestionSearch:
-        """Return the search that `as_values` told of. Raises ValueError or TypeError for anything else."""
+        """Return the search that `as_values` described. Raises ValueError or TypeError for anything else."""
         *plain, groups, tried = values
         search = cls(*plain)
         search.groups = {
@@ -392,7 +392,7 @@ class SuggestionSearch:
 
     @property
     def suggestion_search_progress(self) -> float:
-        """How much of the work is done, from 0 to 1; the answers are few beside the calls."""
+        """How much of the work is done, from 0 to 1; the answers are few compared to the calls."""
         walked = processed_share_of_id_range(self.first, self.last, self.before)
         return {LEARN: 0.0, PROVE: 0.5, ANSWERS: 0.97, DONE: 1.0}[self.phase] + (
             walked / 2 if self.phase == LEARN else walked * 0.47 if self.phase == PROVE else 0.0
@@ -422,7 +422,7 @@ class SuggestionSearch:
         for step in iterate_call_history_batches(reader, self.before, budget):
             refused_call_ids = reader.find_refused_call_ids(
                 step.before, step.floor
-            )  # newest first: a result stands before its call
+            )  # newest first: a result comes before its call
             self.record_refused_call_ids(reader, refused_call_ids)
             refused.update(refused_call_ids)
             judge.load_grants_for_calls(step.calls)
@@ -460,7 +460,7 @@ class SuggestionSearch:
             return
         is_registered = call.agent in known_names
         if not is_registered and (not call.program or judge.managed.find_server_tools_of_call(call.tool)):
-            self.strangers += 1  # nothing that a rule or a grant could name is known of whoever called
+            self.strangers += 1  # nothing that a rule or a grant could name is known of the caller
             return
         key, terms = call_group_key(call, judge.managed, is_registered=is_registered)
         if key is None:

@@ -1,4 +1,4 @@
-"""What a person reads of a session: its events in order, calls paired with their results, a window at a time."""
+"""The timeline of a session: its events in order, calls paired with their results, a window at a time."""
 
 from __future__ import annotations
 

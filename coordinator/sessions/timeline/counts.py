@@ -1,4 +1,4 @@
-"""How much there is of what in a session: for its header and the numbers beside its filters."""
+"""Counts of a session's events by kind: for its header and the numbers next to its filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a whole session lies in time, at a glance: how much happened when, where it failed, where people were asked.
+"""Density of a session over time: how much happened when, where it failed, where people were asked.
 
 However long the session, this is a scan of the timeline's own index (two for a session that mostly slept) and a
 look at its errors and requests. Stretches in which nothing happened for long are left out, so that the hours that
@@ -52,7 +52,7 @@ _known: OrderedDict[tuple[str, int, int], list[DensitySlot]] = OrderedDict()
 def load_session_density(session_id: str, *, total: int, errors: int) -> list[DensitySlot]:
     """Return the session's slots, in order; none where it has no instants. `total` and `errors` are its counts.
 
-    What was counted once is kept as long as those numbers stand; requests are looked up each time.
+    What was counted once is cached as long as those numbers are unchanged; requests are looked up each time.
     """
     key = (session_id, total, errors)
     slots = _known.get(key)

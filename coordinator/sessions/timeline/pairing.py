@@ -1,11 +1,11 @@
-"""Finds for each tool call its result.
+"""Pairing of tool calls with their results.
 
 Calls that carry a tool_use_id are paired by it. Others are paired as brackets are: an end belongs to the nearest
-open beginning of the same tool with the same input. Brackets can be told within any stretch of the timeline that
-holds both, so two windows never disagree about a pair. A beginning whose id is ours (MADE_CALL) is open for an end
+open beginning of the same tool with the same input. Brackets can be matched within any stretch of the timeline
+that holds both, so two windows never disagree about a pair. A beginning whose id is ours (MADE_CALL) is open for an end
 without one, too, unless an end carries that id: that we denied the call, say.
 
-Of a call through the MCP gateway both its agent and the gateway tell the end, under the agent's id.
+Of a call through the MCP gateway both its agent and the gateway report the end, under the agent's id.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REACH = 300
 class CallPairs:
     """Which event ends which: `end_of` by the id of the beginning, `start_of` by the id of the end.
 
-    `passed` are the ends that the MCP gateway told, by the id of the beginning.
+    `passed` are the ends that the MCP gateway reported, by the id of the beginning.
     """
 
     end_of: dict[int, TimelineEvent] = field(default_factory=dict)
@@ -121,7 +121,7 @@ def pair_calls_in_window(timeline: SessionTimeline, window: EventWindow) -> Call
 
 
 def find_timeline_row_position(timeline: SessionTimeline, event_id: int) -> EventPosition | None:
-    """Return where the row of an event stands: a result's row is its call's. None for an event of elsewhere."""
+    """Return the position of an event's row: a result's row is its call's. None for an event of elsewhere."""
     plain = timeline.with_filters()
     position = plain.find_event_position(event_id)
     event = next(iter(plain.read_events_by_id([event_id])), None) if position else None

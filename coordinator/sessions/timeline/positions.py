@@ -12,7 +12,7 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class EventPosition:
-    """Where an event stands: its instant in microseconds, ties by its id. Written `1767693601000001.42`."""
+    """An event's position: its instant in microseconds, ties by its id. Written `1767693601000001.42`."""
 
     at_us: int
     event_id: int

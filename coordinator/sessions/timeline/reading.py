@@ -1,7 +1,7 @@
-"""Reads windows of a session's events, from any place, in both directions, whatever the session's size.
+"""Windows of a session's events, read from any position, in both directions, whatever the session's size.
 
 The order is (instant, event id), and the index of `event_context` serves it. An event that another program has
-just written, or that an older database brought along, has no context row yet. Such a session is told by two
+just written, or that an older database brought along, has no context row yet. Such a session is recognised by two
 counts and read by a slower query that works the instants out, so that no event is ever missing from a page.
 """
 
@@ -31,7 +31,7 @@ from coordinator.sessions.timeline.rewinds import RewoundSpan, load_rewound_span
 READ_UP_TO = 32_768
 ROOM_PER_VALUE = 2_000_000
 ROOM_PER_WINDOW = 6_000_000
-# An unreadable timestamp that nobody has given an instant yet stands at the end: it has only just come.
+# An unreadable timestamp that nobody has given an instant yet is put at the end: it has only just come.
 LAST_INSTANT = 2**62
 
 CALL_STARTS, CALL_ENDS = "pre_tool", "post_tool"
@@ -58,7 +58,7 @@ class StoredValue:
 
 @dataclass(frozen=True, slots=True)
 class GatewayTimes:
-    """What the MCP gateway told of a call's time, in milliseconds: the wait for people, the server's, its own.
+    """Times of a call that the MCP gateway reported, in milliseconds: the wait for people, the server's, its own.
 
     `resumed` is how often it asked the server for the rest of an answer, whose stream had ended before the result.
     `marks` say what in the result may be instructions to the model. `cached_seconds` is how old the result is where the
@@ -107,12 +107,12 @@ class TimelineEvent:
 
     @property
     def is_reported_by_gateway(self) -> bool:
-        """Say whether the MCP gateway told it."""
+        """Say whether the MCP gateway reported it."""
         return self.source == BY_GATEWAY
 
     @property
     def event_datetime(self) -> datetime | None:
-        """When it happened, or None where nobody can tell."""
+        """When it happened, or None where that is unknown."""
         return self.event_position.position_datetime
 
 
@@ -238,13 +238,13 @@ class SessionTimeline:
         return EventWindow(events[:limit][::-1], older=len(events) > limit, newer=newer)
 
     def read_events_between(self, first: EventPosition, last: EventPosition, limit: int) -> EventWindow:
-        """Return what stands from `first` to `last`, both included."""
+        """Return the events from `first` to `last`, both included."""
         events = self.fetch_timeline_events(self.events_from_position(first), limit + 1)
         inside = [event for event in events if event.event_position <= last]
         return EventWindow(inside[:limit], older=True, newer=True)
 
     def read_events_around(self, position: EventPosition, limit: int) -> EventWindow:
-        """Return a window in which `place` stands a third of the way down."""
+        """Return a window in which `place` is a third of the way down."""
         before = self.fetch_timeline_events(self.events_before_position(position).reverse(), limit // 3 + 1)
         from_here = self.fetch_timeline_events(self.events_from_position(position), limit - limit // 3 + 1)
         kept_before = before[: limit // 3]
@@ -255,7 +255,7 @@ class SessionTimeline:
         )
 
     def find_event_position(self, event_id: int) -> EventPosition | None:
-        """Return where an event of this session stands, whatever the filters, or None if it is not one."""
+        """Return the position of an event of this session, whatever the filters, or None if it is not one."""
         row = self.dated_session_events().filter(id=event_id).values_list("at_us", flat=True).first()
         return None if row is None else EventPosition(row, event_id)
 

@@ -1,6 +1,6 @@
-"""What a person left behind by rewinding: the agent went on from an earlier message, and stays with what came before.
+"""Events left behind by rewinding: the agent went on from an earlier message, and stays with what came before.
 
-Agents report a rewind as an event of its own (`REWIND`), which says from when until when lies what was left behind. The
+Agents report a rewind as an event of its own (`REWIND`), which gives the time range of the events left behind. The
 events themselves stay as they are: they happened, and their requests cost money.
 """
 

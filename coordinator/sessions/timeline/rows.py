@@ -1,4 +1,4 @@
-"""Turns a window of events into the rows that a person reads: one a message, one a call, one a milestone."""
+"""The rows that a person reads, built from a window of events: one a message, one a call, one a milestone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MOST_BESIDE = 100  # approvals, and children, of one window
 
 MOST_LEFT_BEHIND = 300  # events that a rewind left behind, whose rows open pages replace
 
-# Beyond this many events before the end of a turn its calls are told when the page is read again.
+# Calls more than this many events before the end of their turn are updated when the page is read again.
 REACH = 300
 
 CallState = Literal["done", "failed", "running", "refused", "no result"]
@@ -45,7 +45,7 @@ CallState = Literal["done", "failed", "running", "refused", "no result"]
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """One row. `event_id` is the anchor that permalinks name; `place` is where the row stands.
+    """One row. `event_id` is the anchor that permalinks name; `place` is the row's position.
 
     `is_rewound`: a person left it behind by rewinding.
     """
@@ -61,7 +61,7 @@ class TimelineRow:
 
     @property
     def happened_at(self) -> datetime | None:
-        """When it happened, or None where nobody can tell."""
+        """When it happened, or None where that is unknown."""
         return self.place.position_datetime
 
     @property
@@ -95,9 +95,9 @@ class CallRow(TimelineRow):
 
     An end that says that the call goes on in the background is none until its turn ends.
 
-    `refused`: its agent ended the turn in good order and told of no result, so it did not let the call run.
-    `passed` is the end as the MCP gateway told it, through which the call went. `child` is the row of the session that
-    the call started.
+    `refused`: its agent ended the turn in good order and reported no result, so it did not let the call run.
+    `passed` is the end as reported by the MCP gateway, through which the call went. `child` is the row of the session
+    that the call started.
     """
 
     start: TimelineEvent | None
@@ -215,7 +215,7 @@ class ChildRow(TimelineRow):
 
 
 def build_window_rows(timeline: SessionTimeline, window: EventWindow, session: Session) -> list[TimelineRow]:
-    """Return the rows of a window in order. A result whose call stands in an earlier window is shown there."""
+    """Return the rows of a window in order. A result whose call is in an earlier window is shown there."""
     rows: list[TimelineRow] = []
     if window.events:
         pairs = pair_calls_in_window(timeline, window)
@@ -409,12 +409,12 @@ def is_main_agent_answer_with_model(event: TimelineEvent) -> bool:
 
 
 def calls_without_result(events: Iterable[TimelineEvent], pairs: CallPairs) -> list[TimelineEvent]:
-    """Return the calls of which no result was told."""
+    """Return the calls of which no result was reported."""
     return [event for event in events if event.event_type == CALL_STARTS and event.id not in pairs.end_of]
 
 
 def could_call_be_refused(call: TimelineEvent) -> bool:
-    """Say whether its agent tells of each call that has run: then one without a result was not let run.
+    """Say whether its agent reports each call that has run: then one without a result was not let run.
 
     Not that of a sub-agent, which may go on when the turn has ended.
     """
@@ -434,7 +434,7 @@ def find_ended_turns(calls: Iterable[TimelineEvent], session: Session) -> set[st
 def iterate_unanswered_calls(
     events: list[TimelineEvent], timeline: SessionTimeline, loaded_ids: set[int]
 ) -> Iterable[CallRow]:
-    """Yield earlier calls that get no result any more, as the ends of turns among `events` tell: some were refused."""
+    """Yield earlier calls that get no result any more, as the ends of turns among `events` show: some were refused."""
     ends = [event for event in events if event_ends_earlier_calls(event)]
     if not ends:
         return
@@ -450,7 +450,7 @@ def iterate_unanswered_calls(
 
 
 def event_ends_earlier_calls(event: TimelineEvent) -> bool:
-    """Say whether no call that began before the event is told to end any more (`position_before_which_calls_ended`)."""
+    """Say whether no earlier call is reported as ended after the event (`position_before_which_calls_ended`)."""
     return event.event_type in CATEGORIES["lifecycle"] or (event.role == "user" and event.subagent is None)
 
 

@@ -1,4 +1,4 @@
-"""What happened when in a session, as spans of time: calls, what waited for people, child sessions, and messages.
+"""Spans of time in a session: calls, waits for people, child sessions, and messages.
 
 Values are not read: of a session with 20,000 events this is a scan of the timeline's index and of small columns.
 """

@@ -1,4 +1,4 @@
-"""What arrived in a session since somebody last looked, by the feed's count, which skips nothing."""
+"""Events that arrived in a session since a page last loaded it, by the feed's count, which skips nothing."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Ask a person whether a call may run, wait for the verdict, or come back for it.
 
 A call is asked about with a snapshot of its arguments, and `ApproverVerdict.arguments` is what may run: that
-snapshot, or what the approver made of it. Whoever runs anything else runs what nobody saw.
+snapshot, or what the approver made of it. A program that runs anything else runs what nobody saw.
 
 With a `key`, the question can be asked again after a restart: the server knows it by the key and returns the same
-request. A key stands for one call. Without a key, the question joins an equal one that still waits.
+request. A key identifies one call. Without a key, the question joins an equal one that still waits.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def parse_verdict_answer(answer: Mapping[str, Any], arguments: dict[str, Any]) -
 
 
 def is_edited_approval_valid(answer: Mapping[str, Any]) -> bool:
-    """Say whether an edited approval still stands: the server says `allowed` of the arguments before the edit alone."""
+    """Say whether an edited approval is still valid: the server's `allowed` is of the unedited arguments only."""
     if answer.get("status") != APPROVED or answer.get("revoked_at", "") is not None:
         return False
     expires_at = answer.get("expires_at")

@@ -125,7 +125,7 @@ async def wait_for_deferred(
 
 
 def build_hook_question(hook: Any, conversation: str) -> ToolQuestion | None:
-    """Return the question about the call that a hook is told of; None where it does not say all of it."""
+    """Return the question about the call that a hook receives; None where the hook does not give all of it."""
     tool, arguments, call_id = (
         read_item_or_attribute(hook, name) for name in ("tool_name", "tool_input", "tool_use_id")
     )
@@ -152,12 +152,12 @@ async def report_run(
     agent: str | None = None,
     connection: Connection | None = None,
 ) -> AsyncIterator[Message]:
-    """Yield a run's messages, and report what they tell: calls with their results, what was said, tokens.
+    """Yield a run's messages, and report what they contain: calls with their results, texts, tokens.
 
     Args:
         conversation: The program's own id of the session.
         messages: What `query` or `ClaudeSDKClient.receive_response` yields.
-        prompt: What the run was asked, which its messages do not tell.
+        prompt: The run's prompt, which its messages do not contain.
         agent: For a key that is bound to several agents.
         connection: The server; default: the environment's.
     """

@@ -1,4 +1,4 @@
-"""Where the server is, and one request to it."""
+"""The connection to the server, and one request to it."""
 
 from __future__ import annotations
 
