@@ -18,8 +18,11 @@ PARTICIPLE = re.compile(
     r"_?([a-z]{3,}ed|asked|begun|chosen|drawn|found|given|gone|heard|held|kept|known|left|made|said|seen|sent"
     r"|shown|standing|taken|told|written)"
 )
-# Words that the glossary replaces, as parts of a function's or a class's name.
-REPLACED = {"anew", "heard", "leftover", "pulse", "tallies", "told", "waking"}
+# Words that the glossary replaces, as parts of the name of a function, a class or a module.
+REPLACED = frozenset(
+    "anew asked bell beside door hear heard house kept left leftover look odd pulse room said stray tallies tally told"
+    " waking whoever".split()
+)
 # Words that the glossary replaces, as the whole name of an argument or a variable.
 SAYS_NOTHING = {
     *(
@@ -76,6 +79,11 @@ def definitions() -> list[tuple[str, Function | ast.ClassDef]]:
     ]
 
 
+def split_name(name: str) -> list[str]:
+    """Return the words of a name, lower case."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip("_")).lower().split("_")
+
+
 def functions() -> Iterator[tuple[str, Function]]:
     for path, node in definitions():
         if isinstance(node, Function) and not node.name.startswith("__"):
@@ -112,9 +120,10 @@ def test_no_two_classes_share_a_name() -> None:
 @pytest.mark.parametrize("word", sorted(REPLACED))
 def test_no_name_has_a_word_that_the_glossary_replaces(word: str) -> None:
     found = [
-        f"{path}:{node.lineno}: {node.name}"
-        for path, node in definitions()
-        if word in re.split(r"_|(?<=[a-z])(?=[A-Z])", node.name.strip("_").lower())
+        f"{path}:{node.lineno}: {node.name}" for path, node in definitions() if word in split_name(node.name)
+    ]
+    found += [
+        path for path in sorted({path for path, _ in definitions()}) if word in Path(path).stem.split("_")
     ]
     assert found == []
 
