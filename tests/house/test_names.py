@@ -19,9 +19,10 @@ PARTICIPLE = re.compile(
     r"|shown|standing|taken|told|written)"
 )
 # Words that the glossary replaces, as parts of the name of a function, a class or a module.
-REPLACED = frozenset(
-    "anew asked bell beside door hear heard house kept left leftover look odd pulse room said stray tallies tally told"
-    " waking whoever".split()
+REPLACED = {
+    *("anew", "asked", "bell", "beside", "door", "hear", "heard", "house", "kept", "left", "leftover", "look"),
+    *("odd", "pulse", "room", "said", "stray", "tallies", "tally", "told", "waking", "whoever"),
+}
 )
 # Words that the glossary replaces, as the whole name of an argument or a variable.
 SAYS_NOTHING = {
