@@ -20,10 +20,22 @@ PARTICIPLE = re.compile(
 )
 # Words that the glossary replaces, as parts of the name of a function, a class or a module.
 REPLACED = {
-    *("anew", "asked", "bell", "beside", "door", "hear", "heard", "house", "kept", "left", "leftover", "look"),
+    *(
+        "anew",
+        "asked",
+        "bell",
+        "beside",
+        "door",
+        "hear",
+        "heard",
+        "house",
+        "kept",
+        "left",
+        "leftover",
+        "look",
+    ),
     *("odd", "pulse", "room", "said", "stray", "tallies", "tally", "told", "waking", "whoever"),
 }
-)
 # Words that the glossary replaces, as the whole name of an argument or a variable.
 SAYS_NOTHING = {
     *(
