@@ -97,9 +97,9 @@ def get_program_name(word: ShellWord) -> str | None:
     """Return the name of the program that a word starts; None where it is not known."""
     if word.text is None or word.is_pattern or word.has_deceptive_characters:
         return None
-    return strip_program_folder(word.text)
+    return strip_program_folder_and_suffix(word.text)
 
 
 @lru_cache(maxsize=1024)
-def strip_program_folder(path: str) -> str:
+def strip_program_folder_and_suffix(path: str) -> str:
     return _EXECUTABLE.sub("", re.split(r"[/\\]", path)[-1])

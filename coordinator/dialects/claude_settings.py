@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from coordinator.client.connecting.connectable_agents import waiting_status_message
+from coordinator.client.connecting.connectable_agents import waiting_message_with_approvals_url
 
 KEY_VARIABLE = "SIGNALBOX_KEY"
 HOST_VARIABLE = "HOSTNAME"
@@ -48,7 +48,7 @@ def render_claude_settings(url: str, *, managed: bool = False) -> str:
     }
     for name in WAITING:
         waits = build_http_hook(f"{endpoint_url}?wait={WAIT}", WAITING_TIMEOUT) | {
-            "statusMessage": waiting_status_message(url.rstrip("/"))
+            "statusMessage": waiting_message_with_approvals_url(url.rstrip("/"))
         }
         hooks[name] = [{"matcher": "*", "hooks": [waits]}]
     for name in REPORTING:

@@ -267,7 +267,9 @@ def find_configured_agent(
         name,
         options.title or (known_agent.title if known_agent and known_agent.name == name else name),
         (program, *options.command[1:]),
-        find_agent_version(known_agent, program, path) if known_agent else read_package_version(program),
+        read_agent_package_version(known_agent, program, path)
+        if known_agent
+        else read_package_version(program),
         {**(known_agent.sets if known_agent else {}), **options.env},
         (*(known_agent.passes if known_agent else ()), *options.passes),
         known_agent.asking_modes if known_agent else (),
@@ -293,7 +295,7 @@ def find_known_agent(
         known_program.name,
         options.title or known_program.title,
         (program, *known_program.arguments),
-        find_agent_version(known_program, program, path),
+        read_agent_package_version(known_program, program, path),
         {**env, **known_program.sets, **options.env},
         (*known_program.passes, *options.passes),
         known_program.asking_modes,
@@ -305,7 +307,7 @@ def find_known_agent(
     ), ""
 
 
-def find_agent_version(known_program: KnownAgentProgram, program: str, path: str | None) -> str:
+def read_agent_package_version(known_program: KnownAgentProgram, program: str, path: str | None) -> str:
     """Return the version of the agent itself, not of an adapter that speaks for it; "" where nobody says it."""
     if known_program.instead and (other := os.environ.get(known_program.instead)):
         return read_package_version(other)

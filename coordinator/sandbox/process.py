@@ -36,9 +36,9 @@ _BOOT = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from coordinator.sandbox.child import main
-from coordinator.sandbox.limits import Limits
+from coordinator.sandbox.limits import ProcessLimits
 import json
-main(sys.argv[2], Limits(**json.loads(sys.argv[3])))
+main(sys.argv[2], ProcessLimits(**json.loads(sys.argv[3])))
 """
 
 

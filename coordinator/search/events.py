@@ -64,7 +64,7 @@ class SearchQuery:
         return parse_search_terms(self.text)
 
     @property
-    def search_terms_for_fact_labels(self) -> list[SearchTerm]:
+    def index_terms_for_session_kind_and_tool(self) -> list[SearchTerm]:
         wanted_labels = [("session", self.session_id), ("kind", self.kind), ("tool", self.tool)]
         return [SearchTerm((index_word_for_fact(kind, value),)) for kind, value in wanted_labels if value]
 
@@ -189,7 +189,7 @@ def build_search_labels_and_limits(
     question: SearchQuery, before: SearchPosition | None
 ) -> tuple[list[list[SearchTerm]], SearchLimits] | None:
     """Return where the question looks, as labels and limits; None where no event can be."""
-    groups: list[list[SearchTerm]] = [[term] for term in question.search_terms_for_fact_labels]
+    groups: list[list[SearchTerm]] = [[term] for term in question.index_terms_for_session_kind_and_tool]
     agent_names = tuple(expand_agent_name(question.agent)) if question.agent else ()
     if agent_names:
         of_agent = Session.objects.filter(agent_name__in=agent_names).values_list("pk", flat=True)

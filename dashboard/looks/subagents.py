@@ -85,7 +85,7 @@ def build_question_call_display(name: str, values: dict[str, Any], output: Any) 
         (question.text, " · ".join(choice.label for choice in question.choices))
         for question in question_set.questions
     ]
-    answers = list_reported_answers(question_set, output, values)
+    answers = pair_questions_with_reported_answers(question_set, output, values)
     outputs = (
         [DisplayPart("facts", answers, label="Answer")] if answers else build_output_parts(output, "Answer")
     )
@@ -99,7 +99,7 @@ def build_question_call_display(name: str, values: dict[str, Any], output: Any) 
     )
 
 
-def list_reported_answers(
+def pair_questions_with_reported_answers(
     question_set: questions.AgentQuestions, output: Any, values: dict[str, Any]
 ) -> list[tuple[str, str]]:
     """Return each question with the answer that the agent reports, by the question's text or its id."""

@@ -97,7 +97,7 @@ def build_small_usage_chart(days: QuerySet[UsageDay], now: datetime) -> dict[str
     return {"query": query, "total": total, **build_usage_chart(query, slots, by_name, now)}
 
 
-def build_session_charts(session_usage: SessionUsage) -> dict[str, Any]:
+def build_token_and_context_charts(session_usage: SessionUsage) -> dict[str, Any]:
     """Return the charts of a session: its tokens by turn, and its context by request."""
     context, turn_totals = session_usage.context, session_usage.turns
     window = find_model_context_window_tokens(

@@ -40,7 +40,12 @@ from dashboard.looks.charts import HeatMap, build_heat_map
 from dashboard.timeline.heading import build_session_header
 from dashboard.timeline.query import TimelineQuery
 from dashboard.usage.activity import build_activity_context, build_tool_context
-from dashboard.usage.charts import build_session_charts, build_usage_chart, describe_change, sum_usage_by_name
+from dashboard.usage.charts import (
+    build_token_and_context_charts,
+    build_usage_chart,
+    describe_change,
+    sum_usage_by_name,
+)
 from dashboard.usage.query import (
     HEAT_MAP_DAYS,
     MEASURES,
@@ -180,7 +185,7 @@ def show_session_usage(request: HtmxHttpRequest, session_id: str) -> HttpRespons
         "subagents": dict(list(subagents.items())[:MOST_ROWS]),
         "subagent_count": len(subagents),
         "spent_on_subagents": usage.sum_token_usages(subagents),
-        **build_session_charts(session_usage),
+        **build_token_and_context_charts(session_usage),
     }
     return render(request, "usage/session.html", build_session_header(session, TimelineQuery()) | context)
 

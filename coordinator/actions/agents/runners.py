@@ -34,7 +34,7 @@ STOP_AGAIN_AFTER = timedelta(seconds=15)
 
 @dataclass(frozen=True, slots=True)
 class RunnerRegistration:
-    """What a runner reports about itself. `extra` holds additional fields of newer runners, such as procedural agents."""
+    """What a runner reports about itself. `extra` holds further fields of newer runners, such as procedural agents."""
 
     hostname: str
     project_dir: str

@@ -1,4 +1,4 @@
-"""Merging of a session made by a driven agent's hooks, received before its runner reported it, with the driven session."""
+"""Merging of a session made by a driven agent's hooks, before its runner reported it, with the driven session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States of stdio servers' processes, reported by their host and shown on the server's page. Nothing depends on them."""
+"""States of stdio servers' processes, as their host reports them for the server's page. Nothing depends on them."""
 
 from __future__ import annotations
 

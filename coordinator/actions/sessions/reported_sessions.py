@@ -124,7 +124,7 @@ def is_session_over(session_id: str) -> bool:
     return Session.objects.filter(pk=session_id, status=Session.Status.FINISHED).exists()
 
 
-def has_session_activity_after(session_id: str, at_us: int) -> bool:
+def has_active_run_or_events_after(session_id: str, at_us: int) -> bool:
     """Return whether a session that ends with its telemetry at `at_us` goes on all the same.
 
     Something happened in it later, or a run of it is active: then its runner reports its end.

@@ -185,7 +185,7 @@ def build_claude_style_hook_entries(
                     "timeout": seconds * unit,
                     **({"on_failure": "block"} if blocks_itself and seconds > QUICK else {}),
                     **(
-                        {"statusMessage": waiting_status_message(call.url)}
+                        {"statusMessage": waiting_message_with_approvals_url(call.url)}
                         if shows_status and seconds > QUICK
                         else {}
                     ),
@@ -196,7 +196,7 @@ def build_claude_style_hook_entries(
     }
 
 
-def waiting_status_message(url: str) -> str:
+def waiting_message_with_approvals_url(url: str) -> str:
     """Return what an agent's terminal shows while a hook of ours holds a call."""
     return f"Waiting for approval in Signalbox: {url}/ui/approvals/"
 
@@ -278,7 +278,7 @@ def gemini_settings_entries(call: HookInvocation) -> SettingsEntries:
     return SettingsEntries(
         "gemini",
         gemini_hook_entries(call),
-        values=gemini_mcp_server_entry(call),
+        values=gemini_mcp_command_entry(call),
         given_way=TAKEN,
         is_ours=build_gateway_matcher(call),
         former_values=former,
@@ -305,13 +305,13 @@ def qwen_code_settings_entries(call: HookInvocation) -> SettingsEntries:
     return SettingsEntries(
         "qwen-code",
         build_claude_style_hook_entries("qwen-code", call, QWEN_CODE_EVENTS),
-        values=gemini_mcp_server_entry(call),  # whose form it has kept
+        values=gemini_mcp_command_entry(call),  # whose form it has kept
         given_way=TAKEN,
         is_ours=build_gateway_matcher(call),
     )
 
 
-def gemini_mcp_server_entry(call: HookInvocation) -> dict[tuple[str, ...], Any]:
+def gemini_mcp_command_entry(call: HookInvocation) -> dict[tuple[str, ...], Any]:
     program, *arguments = call.program
     server = {"command": program, "args": [*arguments, "mcp"], "timeout": MCP_SECONDS * 1000}
     return {("mcpServers", "signalbox"): server} if call.gateway else {}

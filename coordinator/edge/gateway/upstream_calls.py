@@ -94,7 +94,7 @@ class UpstreamSender:
         try:
             whole, event, status = await self._limiter.run_with_circuit_breaker(exchange, send)
         finally:
-            await self._cache.delete_results_after_writing_call(exchange)
+            await self._cache.delete_server_results_after_write(exchange)
         response, event = await self._limiter.limit_call_response(exchange, whole, event)
         if entry is not None and not self._limiter.is_cut(exchange, whole):
             await self._cache.store_call_result_if_cacheable(exchange, entry, response, status)

@@ -297,7 +297,7 @@ def parse_event_time_or_now(event: NewEvent, now: datetime) -> datetime:
 
 def is_session_active_after_end(end: NewEvent, last: datetime, now: datetime) -> bool:
     at = parse_event_time_or_now(end, now)
-    return last > at or sessions.has_session_activity_after(end.session_id, instants.to_microseconds(at))
+    return last > at or sessions.has_active_run_or_events_after(end.session_id, instants.to_microseconds(at))
 
 
 def encode_partial_success(kind: str, form: bytes, rejected: int, reason: str) -> bytes:

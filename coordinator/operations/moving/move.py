@@ -60,7 +60,7 @@ class DatabaseMove:
         if orphans and self.odds.refused_count:
             self.print_lines(orphans)
         self.report_changed_or_refused_values()
-        self.refuse_orphan_rows(orphans)
+        self.print_orphan_rows_and_refuse_move(orphans)
         self.say("All of it can be moved. Nothing was changed (--dry-run).")
 
     def measure_source_table(self, table: MovedTable) -> tuple[int, int]:
@@ -85,7 +85,7 @@ class DatabaseMove:
             self.say("Making the tables …")
             target.create_target_tables()
             tables = find_tables_to_move(self.source.db)
-            self.refuse_orphan_rows(self.source.find_orphan_rows(tables))
+            self.print_orphan_rows_and_refuse_move(self.source.find_orphan_rows(tables))
             self.print_unknown_tables(tables)
             counters = self.source.load_last_ids_by_table()
             started_at = time.monotonic()
@@ -160,7 +160,7 @@ class DatabaseMove:
                 "server on it once (or run `signalbox manage migrate`), stop it, and run this again."
             )
 
-    def refuse_orphan_rows(self, orphans: Sequence[str]) -> None:
+    def print_orphan_rows_and_refuse_move(self, orphans: Sequence[str]) -> None:
         if orphans:
             self.print_lines(orphans)
             raise CommandError(

@@ -135,7 +135,7 @@ class CallText(str):
         """Every text at which deny and ask rules look, the call's own first."""
         is_path = self.field in PATH_FIELDS | ADDRESS_FIELDS
         texts = (
-            [str(self), *normalize_path_or_url_text(self), *self.symlink_target_paths]
+            [str(self), *normalized_path_or_url_if_changed(self), *self.symlink_target_paths]
             if is_path
             else [str(self)]
         )
@@ -145,7 +145,7 @@ class CallText(str):
         rest = {k: v for k, v in self.tool_input.items() if k != self.field and k not in unseen}
         strings = list(itertools.islice(iterate_nested_strings(rest), MAX_FIELD_TEXTS + 1))
         for text in strings[:MAX_FIELD_TEXTS]:
-            texts += [text, *normalize_path_or_url_text(text)]
+            texts += [text, *normalized_path_or_url_if_changed(text)]
         distinct_texts = tuple(dict.fromkeys(map(replace_surrogates, texts)))
         return (
             distinct_texts
@@ -200,7 +200,7 @@ class CallText(str):
                 else None
             )
         is_path = self.field in PATH_FIELDS | ADDRESS_FIELDS
-        return next(iter(normalize_path_or_url_text(self)), None) if is_path else None
+        return next(iter(normalized_path_or_url_if_changed(self)), None) if is_path else None
 
 
 class PatchText(CallText):
@@ -224,7 +224,7 @@ class PatchText(CallText):
         texts = [
             str(self),
             *targets,
-            *(resolved for target in targets for resolved in normalize_path_or_url_text(target)),
+            *(resolved for target in targets for resolved in normalized_path_or_url_if_changed(target)),
             *self.symlink_target_paths,
         ]
         return tuple(dict.fromkeys(map(replace_surrogates, texts)))
@@ -234,7 +234,7 @@ class PatchText(CallText):
         if self.uncovered_fields:
             return super().normalized_allow_pattern_text
         plain = "\n".join(
-            next(iter(normalize_path_or_url_text(target)), target) for target in self.split("\n")
+            next(iter(normalized_path_or_url_if_changed(target)), target) for target in self.split("\n")
         )
         return replace_surrogates(plain) if plain != self else None
 
@@ -380,7 +380,7 @@ def join_strings_of_large_json_input(packed: str) -> tuple[str, ...]:
     ]
     if len(climbing) > MAX_CLIMBING_PATHS:
         return (UnsearchableText(packed),)
-    resolved = [plain for line in climbing for plain in normalize_path_or_url_text(line)]
+    resolved = [plain for line in climbing for plain in normalized_path_or_url_if_changed(line)]
     return packed, JoinedTexts(lines), JoinedTexts("\n".join(resolved))
 
 
@@ -397,13 +397,13 @@ def normalize_paths_with_parent_steps(value: Any) -> Any:
     """Return a value with those of its texts resolved that are paths and climb (`..`)."""
     if isinstance(value, str):
         climbs = ".." in _SEPARATORS.split(value) or _ADDRESS.match(value)
-        return next(iter(normalize_path_or_url_text(value)), value) if climbs else value
+        return next(iter(normalized_path_or_url_if_changed(value)), value) if climbs else value
     if isinstance(value, dict):
         return {name: normalize_paths_with_parent_steps(part) for name, part in value.items()}
     return [normalize_paths_with_parent_steps(part) for part in value] if isinstance(value, list) else value
 
 
-def normalize_path_or_url_text(path: str) -> list[str]:
+def normalized_path_or_url_if_changed(path: str) -> list[str]:
     """Return the path or address that a text means, where that is another text: without `.`, `..`, doubled slashes."""
     if (address := _ADDRESS.match(path)) is not None:
         return normalize_url_path_text(*address.groups())

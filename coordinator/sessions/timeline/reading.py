@@ -415,12 +415,12 @@ def load_long_event_values(events: list[TimelineEvent]) -> list[TimelineEvent]:
         )
     }
     return [
-        event_with_full_values(event, wanted_fields.get(event.id, []), texts.get(event.id))
+        fill_event_values_from_row(event, wanted_fields.get(event.id, []), texts.get(event.id))
         for event in events
     ]
 
 
-def event_with_full_values(
+def fill_event_values_from_row(
     event: TimelineEvent, names: list[str], row: dict[str, Any] | None
 ) -> TimelineEvent:
     values: dict[str, Any] = {
