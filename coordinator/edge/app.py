@@ -1,4 +1,4 @@
-"""The ASGI application: the edge's own endpoints by path, everything else to Django through the bridge."""
+"""The ASGI application: routes the edge's own paths to its endpoints and all others to Django."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The MCP gateway's endpoints: what an agent sends to its servers, judged, held, passed on and recorded."""
+"""The MCP gateway: checks, holds, forwards and records the requests of agents to MCP servers."""

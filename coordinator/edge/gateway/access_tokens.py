@@ -1,4 +1,4 @@
-"""The access token that goes with a request to a server at which somebody signs in: found, and renewed in time."""
+"""Lookup and renewal of access tokens for requests to MCP servers with a sign-in."""
 
 from __future__ import annotations
 

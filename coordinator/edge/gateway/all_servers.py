@@ -1,9 +1,9 @@
-"""`/mcp`: all servers that are open to an agent as one, their tools named `server__tool`.
+"""The endpoint `/mcp`: all MCP servers that an agent may use as one server, with tools named `server__tool`.
 
-`/mcp/collections/NAME` answers in the same way, with the tools of a collection alone.
+`/mcp/collections/NAME` answers in the same way, with only the tools of a collection.
 
-Towards its client this is a server of its own; towards each server it passes the client's calls on, in a session of
-that server's which is begun when it is first needed. Resources and prompts are at each server's own endpoint.
+To the client this endpoint is an MCP server. It forwards the client's calls to each upstream server, in a session
+that is opened when it is first needed. Resources and prompts are served only at each server's own endpoint.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ COLLECTION_INSTRUCTIONS = (
 )
 AT_ONCE = 8  # servers that are asked for their tools at the same time
 LIST_WITHIN = 20.0  # seconds that one server has to list its tools
-TELL_WITHIN = 5.0  # seconds for which servers are waited for that are told something
-# Notifications of clients that concern the servers behind: whichever it is whose call is meant.
+TELL_WITHIN = 5.0  # seconds to wait for servers to accept a notification
+# Client notifications that are forwarded to all servers, as they do not say which one is meant.
 CANCELLED = "notifications/cancelled"
 FOR_SERVERS = frozenset({CANCELLED, "notifications/roots/list_changed"})
-MARK = "sbx:"  # how an id begins that stands for a server's own
+MARK = "sbx:"  # prefix of an id that replaces a server's own id
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -193,10 +193,10 @@ class CombinedServersEndpoint:
         await exchange.line.send_answer(answers.build_result_response(exchange.message.id, {}))
 
     async def answer_combined_tool_list(self, exchange: Exchange) -> None:
-        """Answer with the tools of all servers that can be reached, by server and name.
+        """Answer with the tools of all servers that can be reached, sorted by server and name.
 
-        Servers that cannot be reached, or that no call can tell from another, are named in `_meta`. An agent that is
-        to search is shown the two tools by which it does.
+        Servers that cannot be reached, or whose names are ambiguous in a call, are listed in `_meta`. An agent that
+        uses tool search receives only the two tools for it.
         """
         if exchange.client is None and exchange.caller_key.session_id is not None:
             await self._links.find_session_of_stateless_client(
@@ -287,7 +287,7 @@ class CombinedServersEndpoint:
         await self.notify_upstream_servers(exchange, b"", method="DELETE")
 
     async def notify_upstream_servers(self, exchange: Exchange, body: bytes, method: str = "POST") -> None:
-        """Send a message to all servers with which the client has a session, as far as they hear it soon."""
+        """Send a message to all servers with which the client has a session; give up after `TELL_WITHIN`."""
         assert exchange.client is not None
 
         async def notify_one_upstream_server(server_id: str, link: StoredUpstreamSession) -> None:

@@ -1,4 +1,4 @@
-"""Sending an approved call, once: it goes on when its client leaves, and its result is kept for whoever comes back."""
+"""Sending of approved calls, at most once. A call goes on when its client leaves; its result is stored for a retry."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class ApprovedCallRunner:
         if task.done():
             task.result()
         else:
-            exchange.line.is_over = True  # nobody hears it any more
+            exchange.line.is_over = True  # no client receives it any more
 
     async def send_call_and_record_outcome(
         self,
@@ -261,7 +261,7 @@ class ApprovedCallRunner:
         try:
             await self._threads.run_in_thread(end, now=timezone.now())
         except DatabaseError:
-            # It stays `running` until its time is over, and is lost then: told, not run again.
+            # It stays `running` until its time is over and is then reported as lost. It is not run again.
             log.exception("The end of a call could not be written")
 
     async def record_failed_call(
@@ -274,7 +274,7 @@ class ApprovedCallRunner:
         *,
         is_task: bool,
     ) -> bytes:
-        """Note that a call got no response; return what its client is told."""
+        """Record that a call got no response; return the error for its client."""
         was_sent, server_id, tool, failure_reason = (
             not isinstance(problem, CallNotSent),
             binding.server_id,
@@ -318,7 +318,7 @@ class ApprovedCallRunner:
     async def audit_brake_stop(
         self, exchange: Exchange, record: CallRecord, binding: CallBinding, brake: ActiveBrake
     ) -> None:
-        """Have it audited that a brake stopped an approved call. Its client hears of the brake in any case."""
+        """Audit that a brake stopped an approved call. The client is notified of the brake in any case."""
         record.decided_by = f"brake {brake.id}"
         origin = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
         note = functools.partial(
@@ -350,7 +350,7 @@ class ApprovedCallRunner:
 
 
 def classify_tool_call_response(response: bytes) -> str:
-    """Say whether a response is a result (`ok`) or tells of a failure (`error`)."""
+    """Return `ok` for a response with a result, `error` for one that reports a failure."""
     try:
         value = msgspec.json.decode(response)
         failed = "error" in value or value["result"].get("isError") is True
@@ -421,7 +421,7 @@ class ServerQuestion:
     requests: dict[str, Any]
 
     def select_client_answers(self, reported: dict[str, Any]) -> dict[str, Any]:
-        """Return what a client told, by the server's own names; what answers nothing that is asked is left out."""
+        """Return the client's answers by the server's own names, without those to questions that are not open."""
         begins = build_question_prefix(self.state)
         return {name.removeprefix(begins): reported[name] for name in self.requests if name in reported}
 
@@ -485,7 +485,7 @@ STATUSES = {
 
 
 def task_as_client_json(call: GatewayCall, link: str) -> dict[str, Any]:
-    """Return a task as clients are told of it, without its result."""
+    """Return a task in the form that clients receive, without its result."""
     waits = call.state == CallState.WAITING
     changed = call.ended_at or call.started_at or call.created_at
     task: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Refusals at a server's endpoint, audited: one row a minute for each key and server, however often it is tried."""
+"""Audit of refusals at a server's endpoint: at most one row a minute for each key and server."""
 
 from __future__ import annotations
 

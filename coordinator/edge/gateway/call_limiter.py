@@ -1,7 +1,7 @@
-"""Limits of calls on their way: rates and circuit breakers before a server is asked, sizes and masks after.
+"""Limits of calls: rates and circuit breakers before a call is sent, result sizes and masking after it.
 
-Rates and breakers stand in the database, so they hold for all workers together. A worker knows from its copy of the
-server whether there are any: without limits nothing is read or written.
+Rates and breakers are stored in the database, so they apply to all workers together. A worker knows from its copy of
+the server whether there are any: without limits nothing is read or written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long a server may take for a call, without the time for which it waits for a person."""
+"""Time limits of calls to servers, not counting the time spent waiting for a person."""
 
 from __future__ import annotations
 

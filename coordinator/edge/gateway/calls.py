@@ -1,4 +1,4 @@
-"""`tools/call`: judged at this instant, then passed on, refused, or put before a person."""
+"""Handling of `tools/call`: a call is judged when it arrives, then forwarded, refused or held for a person."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ToolCallHandler:
         self._threads = threads
 
     async def handle_tool_call(self, exchange: Exchange) -> None:
-        """Answer one call. A refusal that it raises knows whether a server may have heard the call."""
+        """Answer one call. A refusal that it raises says whether a server may have received the call."""
         try:
             await self.answer_tool_call(exchange)
         except SignalboxError as problem:
@@ -417,7 +417,7 @@ class ToolCallHandler:
     async def report_unanswered_call(
         self, exchange: Exchange, record: CallRecord, problem: UpstreamFailed
     ) -> None:
-        """Tell the client, and its timeline, that its call has no answer, and whether it may have run."""
+        """Report to the client and its timeline that its call has no answer, and whether it may have run."""
         failure_text = (
             answers.describe_call_without_response if problem.may_have_run else answers.describe_call_not_sent
         )
@@ -436,10 +436,10 @@ def describe_call_refusal(problem: Exception) -> str:
 
 
 def choose_forwarded_http_status(exchange: Exchange, status: int) -> int:
-    """Return the status with which a server's answer is passed on.
+    """Return the HTTP status with which a server's answer is forwarded.
 
-    A client may send a call anew that was answered 502 to 504, so of most calls it is 200 whatever the server said.
-    Since 2026-07-28 a refused message has a status of its own, at which nothing is sent anew.
+    A client may retry a call that was answered 502 to 504, so for most calls it is 200 whatever the server sent.
+    Since 2026-07-28 a refused message has a status of its own, after which clients do not retry.
     """
     return status if exchange.message.is_stateless and status in REFUSED else 200
 

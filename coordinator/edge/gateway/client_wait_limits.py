@@ -1,4 +1,4 @@
-"""How long an MCP client can be made to wait on its line."""
+"""Limits on how long an MCP client waits for a response."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coordinator.edge.gateway.exchange import Exchange
 WITHOUT_PROGRESS = 50.0
 ROUND = 50.0  # seconds for which one try of a stateless client is held
 WITHOUT_EVENTS = 20.0  # seconds for a client that takes no events
-BREAKS_OFF_AFTER = {"codex": 10.0}  # seconds, by program: whatever it is told, it waits no longer
+BREAKS_OFF_AFTER = {"codex": 10.0}  # seconds, by program: it waits no longer, whatever is sent to it
 
 
 def max_client_wait_seconds(exchange: Exchange) -> float:

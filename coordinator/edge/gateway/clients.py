@@ -1,4 +1,4 @@
-"""The sessions of clients, as this process remembers them for a moment; they stand in the database."""
+"""A short-lived cache of the clients' sessions, which are stored in the database."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ClientSessions:
         return self.cache_client_session(client_row)
 
     async def reload_client_session(self, client: GatewayClient) -> GatewayClient:
-        """Return the session as it stands now. Raises NotFound."""
+        """Return the session as it is stored now. Raises NotFound."""
         self._cached_clients.remove_key(client_session_cache_key(client))
         client_session = await self.find_client_session(
             client.session_id, client.endpoint, client.key_id, client.agent_id

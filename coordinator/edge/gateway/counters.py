@@ -1,4 +1,4 @@
-"""What this worker has counted of calls, written to the database every few seconds."""
+"""Call counters of this worker, written to the database every few seconds."""
 
 from __future__ import annotations
 

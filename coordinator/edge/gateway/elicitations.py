@@ -1,8 +1,8 @@
-"""Questions of servers in the middle of a call, answered by people in Signalbox or by the client's own person.
+"""Questions of servers during a call, answered by people in Signalbox or by the client's own user.
 
-Whoever has the call's line to the server makes the card, waits for its decision and sends the answer. The card and the
-decision stand in the database, so any worker may take in either. What ends the wait otherwise (the client's patience,
-the end of the call, a key that is revoked, a failure) cancels the question and never accepts it.
+The worker with the call's connection to the server makes the card, waits for its decision and sends the answer. Card
+and decision are stored in the database, so any worker may receive either. Whatever else ends the wait (the client's
+timeout, the end of the call, a revoked key, a failure) cancels the question and never accepts it.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class ElicitationHandler:
     async def open_request_unless_cancelled(
         self, exchange: Exchange, opening: Coroutine[Any, Any, Card], reason: str
     ) -> Card:
-        """Return the card that `opening` makes. Whoever is cancelled meanwhile leaves none that waits."""
+        """Return the card that `opening` makes. A caller that is cancelled meanwhile leaves no waiting card."""
         opened = asyncio.ensure_future(opening)
         try:
             return await asyncio.shield(opened)

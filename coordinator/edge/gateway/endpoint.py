@@ -1,7 +1,7 @@
-"""`/mcp/{server}`: an MCP server over streamable HTTP, as an agent sees the one behind it; `/mcp` and collections.
+"""The endpoints `/mcp/{server}`, `/mcp` and `/mcp/collections/NAME`: MCP over streamable HTTP.
 
-Messages pass as the bytes that came, without members that MCP does not have. Only known methods pass: calls of tools
-are judged one by one, reads by what the server is granted as a whole.
+Messages are forwarded as the bytes received, without members that MCP does not have. Only known methods are forwarded:
+tool calls are judged one by one, reads by the grants for the server as a whole.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ from coordinator.mcp.servers.names import COLLECTION_PREFIX
 
 MOST_STREAMS = 4_000
 UNHEARD = 0.1  # seconds of a request in which nobody looks whether its client has left: most are over by then
-ALL = UpstreamServer("", None)  # what the endpoint of all servers stands for
+ALL = UpstreamServer("", None)  # represents all servers, at their common endpoint
 
 
 class GatewayEndpoint:
@@ -297,7 +297,7 @@ class GatewayEndpoint:
     async def receive_client_message(
         self, name: str, scope: Scope, receive: Receive, send: Send
     ) -> Callable[[DisconnectWatcher], Exchange] | None:
-        """Read one message, of which no server hears yet; None where it is answered with that."""
+        """Read one message without sending it to a server; return None where it is answered already."""
         started = time.perf_counter()
         headers = get_request_headers(scope)
         admission, agent_id = await self.admit_gateway_client(scope)
@@ -392,7 +392,7 @@ class GatewayEndpoint:
             await self._relaying.relay_request_unless_braked(exchange, None)
 
     async def stream_server_messages(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET /mcp/{server}`: what the server tells by itself, for as long as the client stays."""
+        """`GET /mcp/{server}`: stream the messages that the server sends unasked, for as long as the client stays."""
         await self.serve_client_event_stream(
             name, self.stream_messages_if_server_accessible, scope, receive, send
         )
@@ -538,7 +538,7 @@ class GatewayEndpoint:
     ) -> GatewayClient | None:
         """Return the client's session at this endpoint; None for a stateless message, and for one that begins one.
 
-        Clients that begin anew may still name the session that is over.
+        Clients that start again may still name the session that has ended.
         """
         if message.is_stateless or message.method == "initialize":
             return None

@@ -1,4 +1,4 @@
-"""One request of an MCP client: who sends it, to which server, in which session, and how it can be answered."""
+"""One request of an MCP client: its sender, server and session, and the means to answer it."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Exchange:
     """`client` is the client's session; None for a stateless message. `started` is on time.perf_counter's clock.
 
     `brake` is the one that was on for the agent when the database was last asked, at `looked_at` (time.monotonic).
-    `is_sent`: a server may have heard the call. `resumed`: how often the rest of its answer was asked for, since the
-    stream ended before the response. `takes_notes`: the client's session is certainly its caller's, so what
-    people write to it may go out with the answer. `claim` is what the agent's program said of the call when it came.
+    `is_sent`: a server may have received the call. `resumed`: how often the rest of its answer was requested, since
+    the stream ended before the response. `takes_notes`: the client's session is certainly its caller's, so what
+    people write to it may go out with the answer. `claim` is what the agent's program stated about the call.
     `listing_problem`: why the server's tools could not be listed for it, as the end of "The server …".
     `record` is that of a call under way. `is_interactive`: its server asked something before it answered.
     `person` is the user who makes the call on a page: no program is its caller, the person's own access token goes with
@@ -87,7 +87,7 @@ class Exchange:
     caller: GatewayCaller = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.claim is NO_CLAIM:  # else a message that is made anew for its server would lose it
+        if self.claim is NO_CLAIM:  # else a message that is rebuilt for its server would lose it
             self.claim = self.message.claim
         self.program = identify_client_program(self.client_name)
         self.caller = GatewayCaller(self.agent_id, self.program)
@@ -191,9 +191,9 @@ def identify_client_program(name: str) -> str:
 
 
 def find_header_body_mismatch(message: McpMessage, headers: Headers) -> str | None:
-    """Return what the headers of a stateless message say otherwise than its body; None where they agree.
+    """Return where the headers of a stateless message contradict its body; None where they agree.
 
-    Whoever stands behind us may go by the headers, so nothing passes whose body says something else.
+    The upstream server may trust the headers, so a message whose body differs is not forwarded.
     """
     expected_headers = {
         b"mcp-protocol-version": message.protocol_version,

@@ -1,8 +1,8 @@
-"""What may have changed since this process last heard of anything: asked of the database for each call.
+"""The check, for each call, that this process has received all changes from the feed, and whether a brake is on.
 
-Rules, grants and keys are kept in memory and follow the feed, which takes a moment. Whether it has told everything so
-far is one small question, and so is whether a brake is on. Calls that come while it is being asked are answered by the
-next answer: each by one that was asked for after it came, and never by one from before.
+Rules, grants and keys are cached in memory and follow the feed with a short delay. One small query finds whether the
+feed has delivered everything so far and whether a brake is on. Calls that arrive while a query runs share the next
+one: the answer to a call always comes from a query that began after the call arrived.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FreshnessCheck:
     async def run_pending_freshness_checks(self) -> None:
         clear_current_caller()
         while (answer := self._next) is not None:
-            self._next = None  # whoever asks from here on is answered by another look
+            self._next = None  # callers from here on are answered by the next query
             try:
                 answer.set_result(
                     await self._threads.run_in_thread(query_feed_changes_and_brakes, self._hub.position)

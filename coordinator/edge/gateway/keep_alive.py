@@ -1,4 +1,4 @@
-"""Signs of life for clients that wait: one clock for all of them, progress where they asked for it."""
+"""Keep-alives for waiting clients: one timer for all, sent as progress notifications where requested."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from coordinator.edge.gateway.exchange import Exchange
 from coordinator.mcp.gateway import answers
 
 EVERY = 5.0  # seconds
-FIRST_AFTER = 0.05  # seconds after which who has just come is told
+FIRST_AFTER = 0.05  # seconds until the first keep-alive of a new client
 SILENT = b": waits\n\n"
 
 
 class ClientKeepAlive:
-    """Who is told that their call still waits. One a process."""
+    """Sends keep-alives to the clients whose calls wait. One a process."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, tuple[Exchange, str, int]] = {}
@@ -27,7 +27,7 @@ class ClientKeepAlive:
 
     @contextlib.contextmanager
     def send_keep_alives_during_block(self, exchange: Exchange, text: str) -> Iterator[None]:
-        """Tell the client that it waits, with `words`, now and then, as long as the block lasts."""
+        """Send the client keep-alives with `text` at intervals while the block runs."""
         if not exchange.line.is_stream:
             yield
             return

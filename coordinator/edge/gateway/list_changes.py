@@ -1,7 +1,7 @@
-"""`GET /mcp`: a client at the endpoint of all servers, or of a collection, is told when its visible tools change.
+"""`GET /mcp`: notifications for clients of all servers, or of a collection, when their visible tools change.
 
-Grants, rules, servers and definitions change what an agent may see; the feed tells of each, and the notification goes
-out where the list is another one. What single servers send by themselves is received at their own endpoints.
+Grants, rules, servers and definitions change what an agent may see. The feed reports each change, and a notification
+is sent where the list differs. Messages that single servers send unasked are received at their own endpoints.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ToolListUpdates:
         hub.listeners.append(self.wake_clients_with_changed_tools)
 
     async def stream_tool_list_changes(self, exchange: Exchange) -> None:
-        """Tell a client what is new until it leaves."""
+        """Notify a client of changes until it leaves."""
         await exchange.line.open_event_stream()
         await exchange.line.send_event(HERE)
         changed = asyncio.Event()
@@ -71,7 +71,9 @@ class ToolListUpdates:
                 changed.clear()
             else:
                 await exchange.line.send_event(HERE)
-                self._seen_digests.pop(reader, None)  # a grant may have ended: that is no change that is told
+                self._seen_digests.pop(
+                    reader, None
+                )  # a grant may have ended; the feed reports no change then
             now = await self.visible_tools_digest(reader)
             if now not in (visible_digest, None):
                 visible_digest = now

@@ -1,4 +1,4 @@
-"""`tools/list` on its way to an agent: what it may see; and what passes is taken over, so that changes are known."""
+"""Filtering of `tools/list` responses to what an agent may see, and storing of the listed tools to detect changes."""
 
 from __future__ import annotations
 
@@ -153,10 +153,10 @@ class AgentToolListings:
     async def filter_visible_names(
         self, exchange: Exchange, names_and_digests: Sequence[tuple[str, str]]
     ) -> list[str]:
-        """Return which tools, told by name and digest, the agent may see.
+        """Return the names of those tools, given by name and digest, that the agent may see.
 
-        Those of which a person declined the definition are left out: the server runs at the agent, and its list is
-        not replaced there.
+        Tools whose definition a person declined are left out: the server runs on the agent's machine, and its list
+        is not replaced there.
         """
         rules, policy = await self.load_rules_and_access_policy(exchange)
         return [
@@ -167,12 +167,12 @@ class AgentToolListings:
         ]
 
     def invalidate_server_and_grants_cache(self, server_id: str) -> None:
-        """Read a server and its grants anew: the feed has not told of some edit yet."""
+        """Read a server and its grants again: the feed has not reported some edit yet."""
         self._registry.invalidate_cached_server(server_id)
         self._policies.invalidate_cached_server_grants(server_id)
 
     async def find_current_server(self, exchange: Exchange) -> UpstreamServer:
-        """Return the server as it stands now; one that is gone has no tools, so none of them is shown or called."""
+        """Return the server's current state. A server that is gone has no tools, so none is shown or called."""
         name = exchange.server.name
         server = await self._registry.get_cached_or_load_server(name) or UpstreamServer(
             name, None, "is not registered any more", is_off=True
@@ -238,7 +238,7 @@ class AgentToolListings:
             self.invalidate_server_and_grants_cache(server.name)
 
     async def refresh_listing_for_unknown_tool(self, exchange: Exchange, tool: str) -> None:
-        """Ask the server for its tools, for one that nobody has heard of.
+        """Ask the server for its tools because of a tool that is unknown.
 
         Where it has none of that name either, it is not asked again for two seconds.
         """

@@ -1,6 +1,6 @@
-"""Calls of servers that run beside their agent (`signalbox mcp`): asked about here, sent there, told about here.
+"""Calls of local MCP servers (`signalbox mcp`): decided and recorded here, sent on the agent's machine.
 
-The same rules as at `/mcp`; only the bytes go another way. Whoever waits asks again with the call's id.
+The same rules apply as at `/mcp`. A client that waits for a decision asks again with the call's id.
 """
 
 from __future__ import annotations
@@ -284,10 +284,7 @@ class LocalCallEndpoint:
         )
 
     async def require_access_to_local_server(self, exchange: Exchange) -> None:
-        """Hear of tools from no agent but one that may use the server, and of no server that is asked from here.
-
-        Raises Forbidden.
-        """
+        """Raise Forbidden unless the server is local and the agent may use it."""
         name = exchange.server.name
         problem: SignalboxError
         if not await self._listings.can_agent_reach_server(exchange):
@@ -332,7 +329,7 @@ class LocalCallEndpoint:
         ruling, _ = await self._calls.decide_call(exchange, tool, arguments, session_id)
         call_id = question.call_id or gateway_calls.new_gateway_call_id()
         is_again = question.call_id is not None and not question.begins
-        if question.begins and question.call_id:  # or whoever asks did not hear the first answer
+        if question.begins and question.call_id:  # or the client did not receive the first answer
             is_again = await self._threads.run_in_thread(gateway_calls.is_call_begun, call_id)
         if is_again:
             record = self._records.resume_call_record(exchange, call_id, session_id, tool)
@@ -546,7 +543,7 @@ def decode_local_body(raw: bytes, kind: type[T]) -> T:
 
 
 def build_tools_call_message(question: CallQuestion) -> messages.McpMessage:
-    """Return the call as the message that it will be, its arguments as the text that was told."""
+    """Return the call as the message that will be sent, its arguments as the text that was reported."""
     name = json.dumps(question.tool)
     begins = f'{{"jsonrpc":"2.0","id":0,"method":"tools/call","params":{{"name":{name},"arguments":'
     text = f"{begins}{question.arguments}}}}}"

@@ -1,4 +1,4 @@
-"""Requests other than calls of tools: which of them pass, what policy says of them, and their place in a timeline.
+"""Requests other than tool calls: which are forwarded, how policy decides them and how timelines record them.
 
 Where policy asks, a person is asked as about a call, and the request waits on its client's line. Only lists and
 subscriptions are refused then. Requests that name what a server has, and those about tasks, come often: of each a
@@ -120,7 +120,7 @@ class ReadRequestHandler:
             self.end_call_record_if_open(record, "failed", None, "The client went away.")
 
     async def forward_own_task_request(self, exchange: Exchange) -> None:
-        """Pass on a request about a server's own task for whoever began it; recorded once a minute for each session.
+        """Forward a request about a server's own task from the caller that began it; record one a minute and session.
 
         Raises Busy.
         """

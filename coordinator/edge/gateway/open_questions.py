@@ -1,4 +1,4 @@
-"""What a server has asked on one stream and still waits for, until the stream ends."""
+"""The unanswered requests of a server on one stream, until the stream ends."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Calls that a person is asked about: told to the client in the best way it knows, run once when they are approved.
+"""Calls that wait for a person's approval, and run once when they are approved.
 
-The ways, best first: a task that the client polls; `input_required` with the card's address and a sealed state; a
-stream that stays open, with progress, as long as the client stays; else an error that says "call again". Whatever
-becomes of line, worker or server, the question stands in the database, and so does what was approved.
+The client is notified in the best way it supports: a task that it polls; `input_required` with the approval URL and a
+sealed state; a stream with progress that stays open while the client stays; else an error that says "call again".
+Request and approval are stored in the database, so they outlive the stream, the worker and the server.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ T = TypeVar("T")
 
 MOST_HELD = 8_000  # calls that wait in one process
 MOST_ROUNDS = 9  # clients try ten times
-HEARD_WITHIN = 0.5  # seconds after a call's end in which it is noted that its own line heard it
+HEARD_WITHIN = 0.5  # seconds after a call's end for its own response stream to record the delivery
 CANCELLED = "The client cancelled the call while it waited."
-MOST_TRIES = 4  # how often a question is put anew while others take its approval
+MOST_TRIES = 4  # how often a question is repeated while other calls take its approval
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class PendingCall:
 
 @dataclass(frozen=True, slots=True)
 class PendingApproval:
-    """What of a request is kept in memory while a call waits for it: the rest stands in the database."""
+    """The part of a request that is kept in memory while a call waits for it; the rest is in the database."""
 
     pk: int
     request_id: str
@@ -184,7 +184,7 @@ class PendingCalls:
         return True
 
     async def send_result_of_earlier_call(self, pending_call: PendingCall, earlier_call: GatewayCall) -> None:
-        """Tell how the very same call ended, as far as that is known."""
+        """Send the outcome of the identical earlier call, as far as it is known."""
         if pending_call.exchange.disconnect.happened:
             return  # it left meanwhile
         if earlier_call.state == CallState.LOST or earlier_call.result is None:
@@ -202,7 +202,7 @@ class PendingCalls:
         await pending_call.exchange.line.send_answer(response)
 
     def require_connected_client(self, pending_call: PendingCall) -> None:
-        """Raise ClientDisconnected where nobody is there to be told an end: it is for the same call made again."""
+        """Raise ClientDisconnected where the client is gone: the result is left for a retry of the call."""
         if pending_call.exchange.disconnect.happened:
             self._records.end_call_record(
                 pending_call.record, "held", None, "The client went away while the call waited."
@@ -223,7 +223,7 @@ class PendingCalls:
     async def wait_for_earlier_call_delivery(
         self, pending_call: PendingCall, earlier_call: GatewayCall
     ) -> bool:
-        """Say whether the line that ran a call hears its end: then this is another call that says the same."""
+        """Return whether the stream that ran a call receives its result: then this is another, identical call."""
         check = functools.partial(is_call_result_delivered, earlier_call.call_id)
         outcome_text = f"{pending_call.binding.tool} has run"
         return (
@@ -353,7 +353,7 @@ class PendingCalls:
         return False
 
     async def deny_pending_call(self, pending_call: PendingCall, denial: Ruling) -> None:
-        """Tell what stands against a call by now."""
+        """Send the client the reason for which the call is denied now."""
         policy_denial_text = answers.describe_policy_denial(
             pending_call.binding.server_id,
             pending_call.binding.tool,
@@ -462,7 +462,7 @@ class PendingCalls:
         )
 
     async def answer_with_task(self, pending_call: PendingCall, approval: PendingApproval) -> None:
-        """Answer with a task; it stands in the database before the client hears of it."""
+        """Answer with a task, which is stored in the database before the client receives it."""
         call = await self._threads.run_in_thread(
             gateway_calls.create_call_task,
             pending_call.call_attempt,

@@ -1,4 +1,4 @@
-"""Calls through the gateway as a timeline shows them: begun and ended, by whom decided, how long the server took."""
+"""Timeline events of calls through the gateway: begin, end, who decided, and the server's response time."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ OWN = meters.Histogram(
 class CallRecord:
     """One call on its way. Times in seconds; `began` is on time.perf_counter's clock.
 
-    `reported_call` is the same call as its agent told it, where it did: then that is its
+    `reported_call` is the same call as its agent reported it, if it did: then that is its
     beginning, and the end carries its id.
-    `is_read`: it is no call of a tool but another request, whose method stands in `tool`.
+    `is_read`: it is no tool call but another request, whose method is in `tool`.
     `claimed` is the id that its agent's program says it has there. `marks` are those of its result
     (mcp.gateway.injection_signs). `cached_seconds` is how old the result is where the cache answered.
     `resumed`: how often its server was asked for the rest of an answer. `goes_on` says that it was begun with an
@@ -112,7 +112,7 @@ class CallRecord:
 
     @property
     def timeline_call_id(self) -> str:
-        """Return the id under which the call stands in its timeline."""
+        """Return the id of the call in its timeline."""
         return self.reported_call.call_id if self.reported_call else self.call_id
 
     @property
@@ -145,7 +145,7 @@ class CallRecords:
         self._known_sessions: ExpiringCache[tuple[str, str, str, str], TimelineSession] = ExpiringCache(
             KNOWN_FOR, MOST_KNOWN
         )
-        self._of_agents: set[str] = set()  # sessions in which agents tell of themselves
+        self._of_agents: set[str] = set()  # sessions in which agents report their own calls
         self._created_sessions: set[str] = (
             set()
         )  # clients' connections for which sessions were made, by `own` below
@@ -266,7 +266,7 @@ class CallRecords:
         record.event_id = first.event_id if isinstance(first, RecordedEvent) else None
 
     async def find_hook_reported_call(self, record: CallRecord) -> ReportedCall | None:
-        """Return the same call as its agent told it. Raises Busy."""
+        """Return the same call as its agent reported it. Raises Busy."""
         find: Callable[..., ReportedCall | None]
         if record.goes_on:
             find = functools.partial(gateway_timelines.find_claimed_call, record.session_id, record.tool)
@@ -354,7 +354,7 @@ class CallRecords:
     async def write_call_end_events(
         self, record: CallRecord, ended: Callable[[], NewEvent], size: int
     ) -> None:
-        """Write the end under the id of the beginning, which may be being written, or its agent's to tell."""
+        """Write the end under the id of the beginning, which may be in writing or reported by the agent."""
         if record.beginning is not None:
             await asyncio.wait([record.beginning])
         begins: list[NewEvent] = []
@@ -366,7 +366,7 @@ class CallRecords:
         self.batch_events_of_ended_call([*begins, ended()], size)
 
     def should_find_hook_reported_call(self, record: CallRecord) -> bool:
-        """Say whether it is still to be looked up if the call's agent told its beginning."""
+        """Return whether a lookup is still needed of the beginning that the call's agent may have reported."""
         of_agents = record.session_id in self._of_agents and not record.is_read
         return record.goes_on or (not record.is_begun and of_agents)
 
@@ -374,7 +374,7 @@ class CallRecords:
         self, record: CallRecord, at: str, own: float, response: bytes | None, error: str | None
     ) -> NewEvent:
         output, failed = build_timeline_output(response)
-        # Told twice in the same words it is one end; but no refusal on the way stands for what came of the call.
+        # Two identical reports are one end. A refusal on the way does not replace the result of the call.
         result_digest = hashlib.sha256(
             msgspec.json.encode([output, error or failed], enc_hook=str)
         ).hexdigest()[:16]

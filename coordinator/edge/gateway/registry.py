@@ -1,4 +1,4 @@
-"""The upstream servers as this process knows them, read anew as soon as the feed tells of a change."""
+"""This process's cache of upstream servers, read again as soon as the feed reports a change."""
 
 from __future__ import annotations
 

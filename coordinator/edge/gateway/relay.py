@@ -1,4 +1,4 @@
-"""What is passed on to one server and back: requests that we need not understand, notifications, the beginning."""
+"""Forwarding of messages to one server and back: `initialize`, notifications and requests without own handling."""
 
 from __future__ import annotations
 

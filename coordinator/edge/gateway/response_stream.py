@@ -1,4 +1,4 @@
-"""The way back to a client: one JSON body, or a stream of events once somebody has to wait."""
+"""The response to a client: one JSON body, or an event stream once the client has to wait."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class ResponseStream:
         await self.send_status_without_body(202)
 
     async def send_key_revoked_and_end(self) -> None:
-        """Tell a client that it may not stay, or end its stream: its key has been revoked, or has expired."""
+        """Send a client the error that its key was revoked or has expired, or end its stream."""
         is_open, self.is_over = self.is_stream, False
         if self._is_ended:
             return

@@ -1,7 +1,7 @@
-"""Calls of read-only tools answered with an earlier result, in place of being sent. The database has the results.
+"""The cache of results of read-only tools, which answers calls without sending them. The database has the results.
 
 A call comes here once it may run, like one that is sent: policy, approvals, budgets, the brake and the limits are those
-of any call. A server whose circuit breaker is not closed is asked, so that the breaker hears how it is.
+of any call. A server whose circuit breaker is not closed is asked, so that the breaker learns the server's state.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The rest of a call's answer, where its stream ended before the response.
+"""Resumption of a call's answer when its stream ended before the response.
 
-A server of the versions before 2026-07-28 may end a stream once it has told an event's id, and so may the network. The
-response is got by asking for what follows that event (a GET with Last-Event-ID). Nothing is sent that could run again.
+A server of a version before 2026-07-28 may end a stream once it has sent an event's id, and so may the network. The
+response is requested by a GET with that event's id as Last-Event-ID. Nothing is sent that could run again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PASSES = frozenset({408, 429, 500, 502, 503, 504})  # statuses of what may be ov
 
 
 class ResumeRefused(UpstreamFailed):
-    """The server does not tell the rest, and will not."""
+    """The server does not send the rest, and will not."""
 
 
 class ResponseResumer:

@@ -1,4 +1,4 @@
-"""Servers' requests that wait for a person, as long as the client on whose stream they came can still be reached."""
+"""Requests of servers that wait for a person while the client on whose stream they came can be reached."""
 
 from __future__ import annotations
 

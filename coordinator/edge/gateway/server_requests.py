@@ -1,4 +1,4 @@
-"""What servers ask of their clients (sampling, elicitation, roots), held to rules, grants, budgets and the brake.
+"""Requests of servers to their clients (sampling, elicitation, roots), subject to rules, grants, budgets and the brake.
 
 A request that may not pass never reaches the client: its server is answered in the client's place. Where policy asks, a
 person is asked, and the request is held back until they approve it. A failure to find out refuses it, too.
@@ -245,7 +245,7 @@ class ServerRequestGate:
     async def refuse_local_server_request(
         self, exchange: Exchange, request: ServerRequest, size: int
     ) -> ServerRequestRefusal | None:
-        """Return why a request of a server beside its agent may not reach the client; record it, and why."""
+        """Return why a request of a local server may not reach the client; record the request and the reason."""
         refusal, ruling = await self.find_refusal_or_ask_ruling(exchange, request, size)
         if ruling is not None:
             refusal = ServerRequestRefusal(

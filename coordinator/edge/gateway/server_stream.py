@@ -1,4 +1,4 @@
-"""What a server tells by itself, on a stream that its client holds open."""
+"""The stream of messages that a server sends unasked, held open by its client."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ServerStreamRelay:
         self._listings = listings
 
     async def relay_server_stream(self, exchange: Exchange) -> None:
-        """Pass on what the server tells until the client leaves, or may not stay."""
+        """Forward the server's messages until the client leaves or its key becomes invalid."""
         passing = asyncio.ensure_future(self.open_and_relay_server_stream(exchange))
         with exchange.disconnect.call_on_disconnect(passing.cancel):
             if exchange.disconnect.happened:
@@ -80,7 +80,7 @@ class ServerStreamRelay:
             answer.close()
 
     async def request_server_stream(self, exchange: Exchange) -> UpstreamAnswer:
-        """Ask for the server's stream. Many send nothing of it before they tell something: ours is open by then."""
+        """Request the server's stream. Many servers send no headers before the first message; ours is open by then."""
         link = exchange.client.links.get(exchange.server.name) if exchange.client else None
         session = link.upstream_session if link else None
         asking = asyncio.ensure_future(
@@ -97,10 +97,10 @@ class ServerStreamRelay:
     async def open_client_stream(self, exchange: Exchange) -> None:
         if not exchange.line.is_stream:
             await exchange.line.open_event_stream()
-            await exchange.line.send_event(HERE)  # or the headers wait for what the server tells first
+            await exchange.line.send_event(HERE)  # or the headers wait for the server's first message
 
     async def relay_server_events(self, exchange: Exchange, answer: UpstreamAnswer) -> None:
-        """Pass on what a server tells by itself. A list of tools in it, asked for on another line, is one here, too."""
+        """Forward a server's unasked messages. A tool list that was requested on another stream is filtered, too."""
         async with self._server_requests.open_stream(
             exchange, exchange.line, is_servers_own=True
         ) as requests:

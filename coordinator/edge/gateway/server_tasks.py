@@ -1,4 +1,4 @@
-"""Requests about tasks of servers (`tasks/get` and so on): only whoever began a task may use it."""
+"""Requests about tasks of servers (`tasks/get` and so on): only the caller that began a task may use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rest of a long result, read by whoever got its beginning: the same key and agent."""
+"""Reading of the rest of a long result, by the key and agent that received its beginning."""
 
 from __future__ import annotations
 

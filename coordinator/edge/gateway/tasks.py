@@ -1,6 +1,6 @@
-"""Held calls as tasks (io.modelcontextprotocol/tasks): polled, cancelled, and run when a poll finds them approved.
+"""Pending calls as tasks (io.modelcontextprotocol/tasks): polled, cancelled, and run when a poll finds them approved.
 
-What a task's server asks its client (2026-07-28) is a question of the task, answered by `tasks/update`.
+A request of the task's server to its client (2026-07-28) is a question of the task, answered by `tasks/update`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from coordinator.policy.rules.tool_rules import DENY, Ruling
 
 METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 OURS = "sbx-"
-MOST_TRIES = 4  # how often an answer is taken in anew while others come
+MOST_TRIES = 4  # how often storing an answer is retried while others come
 
 
 class GatewayTasks:

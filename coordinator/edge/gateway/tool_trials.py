@@ -1,6 +1,6 @@
-"""A call of a tool that a person makes on a page, sent as agents' calls are: within limits, masked, with its own token.
+"""Tool calls that a person makes on a page, sent like agents' calls: limited, masked, with the person's own token.
 
-It has a session with the server for itself, which ends with it. Nobody answers what the server asks in its middle.
+Each has a session of its own with the server, which ends with the call. Requests of the server are not answered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Calls, and questions of our own, on their way to a server and back, in whichever session the server knows.
+"""Sending of calls, and of requests of our own, to a server in a session that the server knows.
 
-Stateless clients of one caller share a session with a server of an older version. Their messages go there under ids
-of ours, and come back under their own: each client counts for itself.
+Stateless clients of one caller share a session with a server of an older version. As each client numbers its own
+messages, they are sent under ids of ours and answered under the client's.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class UpstreamSender:
     async def send_upstream_call(
         self, exchange: Exchange, body: bytes, line: ResponseStream | None, recheck: Look
     ) -> tuple[bytes, bytes | None, int]:
-        """Send a call that may run, and what its server tells before the response to the line, within its limits.
+        """Send a call that may run; forward what its server sends before the response, within the call's limits.
 
         Returns the response, the event in which it came if in one, and the status. Nothing runs in a session that the
         server forgot, so the call is sent once more in a new one, once `recheck` has found that it still may. Where the

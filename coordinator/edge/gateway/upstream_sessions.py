@@ -1,4 +1,4 @@
-"""The sessions with servers behind clients' sessions: begun when they are needed, begun again where a server forgot."""
+"""Upstream sessions for clients' sessions: opened when needed, and opened again when a server has forgotten them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway.elicitation import add_elicitation_capability
 from coordinator.mcp.protocol.http_client import UpstreamAnswer, UpstreamFailed
 
-VERSIONS = ("2025-11-25", "2025-06-18")  # with sessions; the newest is offered to whoever asks for another
+VERSIONS = (
+    "2025-11-25",
+    "2025-06-18",
+)  # with sessions; the newest is offered to a client that asks for another
 STATELESS = "2026-07-28"
 # Seconds for which it is taken for granted that a server has, or lacks, an era.
 ERA_FOR, NO_ERA_FOR = 3600.0, 60.0
@@ -71,14 +74,14 @@ class UpstreamSessions:
             ) from None  # whatever it did, it did not run what was to be sent
 
     async def end_client_session_upstream_lost(self, exchange: Exchange) -> UpstreamSessionLost:
-        """End the client's session, which its server forgot; return what it is told."""
+        """End the client's session, which its server forgot; return the error for the client."""
         assert exchange.client is not None
         await self._clients.end_client_session(exchange.client)
         exchange.is_sent = False
         return UpstreamSessionLost()
 
     async def find_session_of_stateless_client(self, exchange: Exchange) -> GatewayClient:
-        """Return the session in which servers of older versions hear the calls of a stateless client."""
+        """Return the session in which servers of older versions receive the calls of a stateless client."""
         client = await self._clients.ensure_default_client_session(
             exchange.caller_key.id, exchange.agent_id, VERSIONS[0]
         )

@@ -1,7 +1,6 @@
-"""Passing messages on to a server and its answers back: raw, checked where they could be mistaken for another's.
+"""Forwarding of raw messages to a server and of its answers back, with a check that each answer is the request's own.
 
-An answer is read as far as it has to be: whose response an event is. A server that answers to a number nobody sent
-is not heard.
+An answer is parsed only to find whose response an event is. A response with an id that was not sent is ignored.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ NOTHING = msgspec.Raw(b"")
 
 
 class UnfinishedStream(UpstreamFailed):
-    """The stream ended before its response, which the server gives to whoever asks for what follows its last event.
+    """The stream ended before its response, which the server sends when asked for what follows the last event.
 
     `by_server`: the server ended it on purpose (SEP-1699); else the connection broke.
     """
@@ -61,7 +60,7 @@ class UnfinishedStream(UpstreamFailed):
 
 
 class UpstreamSessionForgotten(UpstreamFailed):
-    """The server does not know the session that it was asked in: it has begun anew. What was sent has not run."""
+    """The server does not know the request's session: it has restarted. What was sent has not run."""
 
     is_fault = False
 
@@ -259,7 +258,7 @@ class UpstreamClient:
 
 
 def hash_agent_id_for_stdio(agent_id: str) -> str:
-    """Return how an agent is told apart towards the host of stdio servers."""
+    """Return the hash that identifies an agent to the host of stdio servers."""
     return hashlib.sha256(agent_id.encode(errors="surrogatepass")).hexdigest()
 
 
@@ -376,7 +375,7 @@ async def relay_until_response(
     """Pass on what comes before the response; return the response, and the event in which it came if in one.
 
     `transform` changes the response, `on_message` the events before it. One that `take_message` takes is not passed
-    on. `within`: seconds for a response in one piece. `position` is how far an earlier stream of the same was heard.
+    on. `within`: seconds for a response in one piece. `position` is how far an earlier stream of the same was read.
     Raises UpstreamFailed where none comes.
     """
     if answer.media_type != "text/event-stream":

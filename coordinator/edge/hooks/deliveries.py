@@ -1,7 +1,7 @@
-"""How the program beside an agent (`coordinator.client`) delivers a hook: under an id, at once or later.
+"""Delivery of hooks by the program on the agent's machine (`coordinator.client`): under an id, at once or later.
 
-It may send a hook again under the same id, which is then the same hook. What it could not tell in time it tells
-later; the agent has gone on by then, so such a hook is only written down.
+A hook that is sent again under the same id is the same hook. A hook that could not be sent in time is sent later;
+the agent has gone on by then, so such a hook is only recorded.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SIGN_EVERY = 5.0
 class HookDelivery:
     """How one hook was delivered.
 
-    `sent_as` is its id, None where it has none. `age` is how many seconds ago the agent told it, None where it still
-    waits for the answer; `denied` is then why its call was not let run, None where it was.
+    `sent_as` is its id, None where it has none. `age` is how many seconds ago the agent reported it, None where it
+    still waits for the answer; `denied` is then why its call was not let run, None where it was.
     """
 
     sent_as: str | None = None
@@ -64,10 +64,10 @@ def parse_delivery_age(text: bytes) -> float | None:
 
 
 class HookKeepAlive:
-    """While a hook waits, its line says so: blanks before the answer's JSON, from `SIGN_AFTER` seconds on.
+    """Sends keep-alives while a hook waits: blanks before the answer's JSON, from `SIGN_AFTER` seconds on.
 
-    So whoever waits can tell a person who thinks from a server that is gone, and no proxy takes the line for dead. The
-    answer's status is 200 then, whatever comes. `about` returns the answer's headers once it is known that somebody
+    So the client can distinguish a person who thinks from a server that is gone, and no proxy closes the connection.
+    The answer's status is then always 200. `about` returns the answer's headers once it is known that somebody
     waits, and None before.
     """
 

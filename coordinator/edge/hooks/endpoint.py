@@ -1,9 +1,9 @@
-"""`POST /hooks/{agent}`: one hook through five steps, authenticate → parse → decide → record → respond.
+"""`POST /hooks/{agent}`: one hook in five steps, authenticate → parse → decide → record → respond.
 
-An agent stands still while a hook of its is out. So the answer goes out when the hook is committed, and a moment
-later where the database takes its time (edge.hooks.recorder). A hook that policy or people decide is answered in any
-case: edge.hooks.guard, which stands before this endpoint, sees to that. Only a status outside 2xx would show the
-person an error; those are for what a person must mend (a key, a body that is no hook) and for what is lost.
+An agent is blocked until its hook is answered. So the answer is sent when the hook is committed, or after a short wait
+where the database is slow (edge.hooks.recorder). A hook that policy or people decide is answered in any case:
+edge.hooks.guard, which wraps this endpoint, ensures that. Only a status outside 2xx shows the person an error. Those
+are for what a person must fix (a key, a body that is no hook) and for what is lost.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class HookRequest:
     wait: float  # seconds it may wait for a person
     sent_as: str | None  # the id under which it may come again
     is_call: bool  # whether it reports a call before it runs
-    has_no_prompt: bool  # whoever asks has nobody else to ask, and goes on asking
+    has_no_prompt: bool  # the agent has nobody else to ask, and goes on asking
     resumes_as: str | None  # how an agent was started that may be ended where nobody answers, and resumed
     is_decided: bool = False  # whether policy or a person decides the call, and not the agent alone
     call: ToolCallRequest | None = None  # what it asks about, once its session is known
@@ -262,7 +262,7 @@ class HookEndpoint:
             ruling = NO_OPINION  # no rule knows the answer
         is_unruled_prompt = ruling.decision == OBSERVE and hook.name in self.dialect.prompts
         if request.has_no_prompt and (ruling.decision == ASK or is_unruled_prompt):
-            # Whoever asks has nobody else to ask, and takes no answer for no.
+            # The agent has nobody else to ask, and takes no answer for no.
             ruling = replace(ruling, decision=ASK, wait_seconds=None, deny_at_deadline=True)
         request.is_decided = ruling.decision != OBSERVE or hook.name in self.dialect.prompts
         call.ruling = stricter_ruling(
@@ -295,7 +295,7 @@ class HookEndpoint:
             tool, None, request.caller.agent_id, agent_known=True, program=self.dialect.name
         )
         worst = self._rulings.find_strictest_possible_ruling(partial_call)
-        if request.has_no_prompt:  # whoever asks takes no answer for no
+        if request.has_no_prompt:  # the agent takes no answer for no
             worst = stricter_ruling(worst, Ruling(ASK, deny_at_deadline=True))
         return self.dialect.rule_on_unreadable_call(hook.name, worst, reason)
 
@@ -380,14 +380,14 @@ class HookEndpoint:
             await self.record_call_end_without_hook(request)
 
     async def record_result_of_denied_call(self, request: HookRequest, reason: str) -> None:
-        """Write the result of a call that does not run; no hook will tell it."""
+        """Write the result of a call that does not run, as no hook will report it."""
         hook, call = request.hook, await self.build_hook_tool_call_request(request)
         if call.call_id is not None:
             denied = self.dialect.build_denied_call_result_event(hook, call.session_id, call.call_id, reason)
             await self._recorder.write_hook_events(hook, [denied], 0, request.caller)
 
     async def record_call_end_without_hook(self, request: HookRequest) -> None:
-        """Write the end of a call that runs and of whose result no hook will tell."""
+        """Write the end of a call that runs and whose result no hook will report."""
         if request.hook.name not in self.dialect.without_result:
             return
         with contextlib.suppress(SignalboxError):  # what was decided goes out all the same

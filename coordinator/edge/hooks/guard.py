@@ -1,10 +1,10 @@
-"""The outermost guard of hooks: what policy asks or denies is answered so, whatever goes wrong inside.
+"""The outermost guard of hooks: a decision of policy to ask or deny is sent even if the endpoint inside fails.
 
 An agent goes on where it receives nothing, or anything but 200. So the endpoint behind this guard only returns its
 answer or raises, and the guard alone sends. A call that a rule or a grant denies is denied. One that a rule asks is
-left to the agent's own prompt, or denied where the rule denies at its deadline or the agent cannot be told to ask.
-What could not be found out about the call (its body cannot be read, its key ended) counts as the worst that policy
-says of any such call.
+left to the agent's own prompt, or denied where the rule denies at its deadline or the agent cannot be made to ask.
+A call about which something is unknown (its body cannot be read, its key ended) gets the strictest ruling that policy
+has for any such call.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class GuardedCall:
 
 
 class GuardedEndpoint(Protocol):
-    """What stands behind the guard: it answers a hook, or raises, and never sends anything by itself."""
+    """The endpoint behind the guard: it answers a hook or raises, and never sends anything by itself."""
 
     dialect: Dialect
 
@@ -81,7 +81,7 @@ class HookGuard:
     def __init__(
         self, endpoint: GuardedEndpoint, rulings: PolicyRulings, longest_wait: Callable[[Scope], float]
     ) -> None:
-        """`longest_wait` tells from the request for how many seconds its hook may wait for a person."""
+        """`longest_wait` returns for how many seconds the hook of a request may wait for a person."""
         self._dialect = endpoint.dialect
         self._last_resort = (
             endpoint.dialect.deny_unknown_call()
@@ -115,7 +115,7 @@ class HookGuard:
             await send_hook_answer(send, answer, self.build_hook_answer_headers(call))
 
     async def decide_hook_answer(self, call: GuardedCall, scope: Scope, receive: Receive) -> Answer | None:
-        """Return the answer, None for no opinion. Raises the problem that is told by its status."""
+        """Return the answer, None for no opinion. Raises the problem that is reported by its status."""
         reply: AgentReply | None = None
         problem: Exception | None = None
         try:
@@ -139,7 +139,7 @@ class HookGuard:
             reply = await self.build_fallback_answer(call, problem, scope, receive)
         if reply is not None:
             return reply.answer
-        # What a person must fix, or what is lost, is told by its status; any other problem leaves the call to the
+        # What a person must fix, or what is lost, is reported by its status; any other problem leaves the call to the
         # agent's own prompt.
         is_lost = call.hook is None or call.late or not self._dialect.is_call_hook(call.hook)
         if problem is not None and (is_lost or isinstance(problem, Unauthorized)):
@@ -247,7 +247,7 @@ def encode_offline_blocked_tools(guarded_tools: tuple[tuple[str, str], ...]) -> 
 
 
 def can_hook_be_redelivered(sent_as: str | None, ruling: Ruling | None) -> bool:
-    """Say whether the call is one that is asked and held for certain, and whoever sent it comes back."""
+    """Return whether the call is certainly asked and held, and its sender will send it again."""
     return sent_as is not None and ruling is not None and ruling.decision == ASK and ruling.deny_at_deadline
 
 

@@ -43,7 +43,7 @@ class PendingNotes:
         hub.listeners.append(self.reload_pending_notes_on_change)
 
     def reload_pending_notes_on_change(self, batch: Sequence[FeedChange]) -> None:
-        """Read anew for whom notes wait, where one was written or handed over."""
+        """Read again for whom notes wait, where one was written or handed over."""
         if any(change.topic == TOPIC for change in batch):
             self._until = 0.0
             self.start_loading_sessions_with_notes()
@@ -60,8 +60,8 @@ class PendingNotes:
         """Return what the agent of this session is to read now; empty where nothing waits, or cannot be had."""
         if session_id not in self._waiting:
             return ""
-        # Whoever has it first says what becomes of the notes: the thread that hands them over, which its answer then
-        # waits for, or the answer that waits no longer, and the thread hands over nothing.
+        # The first to acquire it decides about the notes: the thread, which then hands them over while the answer
+        # waits, or the answer that waits no longer, and then the thread hands over nothing.
         first = functools.partial(threading.Lock().acquire, blocking=False)
         take = functools.partial(
             notes.claim_notes_for_delivery,

@@ -1,4 +1,4 @@
-"""A hook that waits for a person: held on the feed, freed by a verdict, by the terminal, by silence or by leaving."""
+"""Hooks that wait for a person, until a verdict, an answer at the terminal, a timeout or a disconnect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 MOST_WAITING = 2_000  # held at a time per process
 LEAVE_WITHIN = 1.0  # seconds an answer waits until its card is closed; closing it goes on
-MOST_TRIES = 5  # how often a question is put anew after somebody who shared it has left
+MOST_TRIES = 5  # how often a question is repeated after a client that shared it has left
 RESTART = "Signalbox was restarted while the call waited."
 RESTARTED = "Signalbox was restarted; the terminal's own prompt decides."
 BROKEN = "Signalbox met an error; the terminal's own prompt decides."
@@ -47,7 +47,7 @@ class HookWaiter:
     """Whose hook waits, for how long, whether its key still holds, and whether it has left.
 
     Where its silence is a denial, its request `outlasts` it: the call can still be approved, and made again.
-    `sent_as` is the id under which it comes again where it hears nothing; None where it does not.
+    `sent_as` is the id under which it is sent again without an answer; None where it is not.
     """
 
     by: Actor
@@ -89,7 +89,7 @@ class HookApprovalWaiter:
         where the request `outlasts` the hook, held (tool_calls.hold): nobody answered yet. Raises
         ClientDisconnected where the hook's connection has dropped, what `still_allowed` does, and why the
         call could not be put before people: too large, too many, a restart. After a restart the question
-        stands for whoever comes again as `sent_as`.
+        is still open for a hook that is sent again as `sent_as`.
         """
         deadline = timezone.now() + timedelta(seconds=wait)
         with self._pending_limit.acquire_slot(actor.name), DisconnectWatcher(receive) as disconnect_watcher:
@@ -130,7 +130,7 @@ class HookApprovalWaiter:
                 deadline=waiter.deadline,
                 outlasts=waiter.outlasts,
                 now=now,
-                # A question that was closed because its asker seemed gone is put anew.
+                # A question that was closed because its asker seemed gone is asked again.
                 sent_as=waiter.sent_as and f"{waiter.sent_as}:{attempt}",
                 waited_by=workers.get_own_worker_name(),
             )
@@ -148,7 +148,7 @@ class HookApprovalWaiter:
         """Say whether this call may have what was settled. An approval of one call is the first's who takes it."""
         if "allowed" not in settled:  # no person's verdict
             return True
-        if waiter.disconnect.happened:  # nobody would hear of it; the call can be made again
+        if waiter.disconnect.happened:  # nobody would receive it; the call can be made again
             raise ClientDisconnected
         now = timezone.now()
         settled_verdict = await self._threads.run_in_thread(
@@ -209,7 +209,7 @@ class HookApprovalWaiter:
     async def record_hook_request_deferred(
         self, row: PermissionRequest, waiter: HookWaiter, reason: str
     ) -> Settled:
-        """Have it on record that the agent is told to wait, where its request outlasts this hook; else silence."""
+        """Record that the agent is asked to wait, where its request outlasts this hook; else return SILENCE."""
         if not waiter.outlasts:
             return SILENCE
         now = timezone.now()

@@ -1,8 +1,8 @@
-"""Writes what hooks tell: finds each hook's session, and has its events written, whatever the database is at.
+"""Recording of hooks: finds each hook's session and writes its events, also while the database is slow or away.
 
-Hooks are not sent again. So what came in is written as soon as the database can, and who posted it waits no longer
-than `HOOK_ANSWER_AFTER`. What could not be written within `WRITE_WITHIN`, or is refused, is a line in the log, and an
-event in its session as soon as that can be written: a gap is seen.
+Hooks are not sent again. So a hook is written as soon as the database can, and its sender waits no longer than
+`HOOK_ANSWER_AFTER`. A hook that could not be written within `WRITE_WITHIN`, or is refused, is logged, and becomes an
+event in its session as soon as that can be written, so that the gap is visible.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class CachedSession(NamedTuple):
 
 
 class HookRecorder:
-    """Writes what the hooks of one agent tell. One an agent and process."""
+    """Writes what the hooks of one agent report. One an agent and process."""
 
     def __init__(self, writer: GroupWriter, dialect: Dialect) -> None:
         self._writer = writer
@@ -167,7 +167,7 @@ class HookRecorder:
         try:
             is_answered = await self._writer.wait_until_job_answered(job, within=settings.HOOK_ANSWER_AFTER)
         finally:
-            if not is_answered:  # or whoever waited was called off
+            if not is_answered:  # or the waiting caller was cancelled
                 self.start_hook_write(hook, self.wait_for_hook_write_job(hook, job, key))
         if not is_answered:
             return None
@@ -251,7 +251,7 @@ class HookRecorder:
                     size, make=functools.partial(make, known_session), read_back=read_back
                 )
             except NotFound:
-                # The session was deleted under us: what its agent still does is heard all the same.
+                # The session was deleted under us: what its agent still does is recorded all the same.
                 self._known_sessions.pop((location.by, hook.session), None)
                 written = await self.submit_hook_events(
                     size, make=functools.partial(make, None), read_back=read_back
@@ -302,7 +302,7 @@ class HookRecorder:
     def start_hook_write(
         self, hook: AgentHook, work: Coroutine[Any, Any, T]
     ) -> asyncio.Task[T | SignalboxError]:
-        """Have `work` done, whoever waits for it."""
+        """Run `work` in a task that outlives its caller."""
         task = asyncio.create_task(self.run_or_record_lost_hook(hook, work))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
@@ -326,7 +326,7 @@ class HookRecorder:
         return result
 
     def unmark_lost_hook(self, hook: AgentHook) -> None:
-        """Take back that a hook is lost: whoever is told so sends it again."""
+        """Remove the mark that a hook is lost: its sender is notified and sends it again."""
         remaining_losses = self._lost.pop(hook.session, Counter()) - Counter([hook.name])
         if remaining_losses:
             self._lost[hook.session] = remaining_losses
@@ -334,7 +334,7 @@ class HookRecorder:
     async def run_or_record_lost_hook(
         self, hook: AgentHook, work: Coroutine[Any, Any, T]
     ) -> T | SignalboxError:
-        """Do `work`, to the end; return its result or why it failed, for whoever still waits."""
+        """Do `work`, to the end; return its result or why it failed, for a caller that still waits."""
         try:
             return await work
         except SignalboxError as problem:
@@ -356,7 +356,7 @@ class HookRecorder:
     ) -> Any:
         """Write, first of all what was lost before; return what `read_back` saw. Raises ServiceBusy, and Invalid.
 
-        What the runner tells that drives the agent is left to it.
+        Events that are reported by the runner that drives the agent are left to it.
         """
         known_session = self._known_sessions.get((key, hook.session))
         if known_session is not None and known_session.session.driven:
@@ -379,7 +379,7 @@ class HookRecorder:
         key: KeyIdentity | None,
         read_back: Look | None,
     ) -> Any:
-        """Write what the session was deleted under: what its agent still does is heard all the same."""
+        """Write the events whose session was deleted meanwhile: what its agent still does is recorded."""
         known_session = self._known_sessions.pop((key, hook.session), None)
         named_session = known_session.named if known_session is not None else None
         where = SessionLocation(hook.working_folder, profile=self.dialect.name, by=key, driven=named_session)
@@ -463,7 +463,7 @@ class HookRecorder:
         return [*unfinished, *events]
 
     def build_events_from_hook_only(self, hook: AgentHook, session_id: str, ruling: Ruling) -> list[NewEvent]:
-        """Return the hook's events as far as the hook alone tells them."""
+        """Return the hook's events as far as they follow from the hook alone."""
         events: list[NewEvent] = [*self.dialect.build_hook_and_transcript_events(hook, session_id)]
         if ruling.by and events:
             events[0].reason = f"{ruling.decision} ({ruling.by}): {ruling.reason}"
@@ -485,7 +485,7 @@ def reopen_or_create_hook_session(hook: AgentHook, location: SessionLocation) ->
 
 
 def is_transcript_model_request(event: NewEvent) -> bool:
-    """Say whether it is a request to the model as a transcript tells it, which telemetry may have told, too."""
+    """Return whether it is a request to the model from a transcript, which telemetry may have reported, too."""
     return isinstance(event, DedupedEvent) and event.late and event.event_type == MODEL_REQUEST
 
 
@@ -495,5 +495,5 @@ def is_result_without_call(event: NewEvent) -> bool:
 
 
 def drop_events_reported_by_runner(events: list[NewEvent]) -> list[NewEvent]:
-    """Return what the runner that drives the agent does not tell of it."""
+    """Return the events that the runner that drives the agent does not report."""
     return [event for event in events if not is_reported_by_runner(event.event_type, event.role)]

@@ -1,1 +1,1 @@
-"""HTTP itself: bodies, limits, keys, security headers, and the bridge to Django."""
+"""The HTTP layer: bodies, limits, keys, security headers, and the bridge to Django."""

@@ -1,6 +1,6 @@
-"""Who calls, at the endpoints that Django does not serve: API keys and people's session cookies.
+"""Authentication at the endpoints that Django does not serve, by API keys and session cookies.
 
-Answers are kept for some seconds and forgotten at once when the feed says that a key or a user has changed.
+Results are cached for some seconds and dropped at once when the feed reports that a key or a user has changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from coordinator.lib.asgi import Scope
 from coordinator.lib.fair_queue import CALLER, ThreadsClosed
 from coordinator.lib.threads import EdgeThreads
 
-ANSWER_KEPT_FOR = 5.0  # seconds; a logout, which the feed does not tell, takes effect within this time
+ANSWER_KEPT_FOR = 5.0  # seconds; a logout, which the feed does not report, takes effect within this time
 MOST_KEPT = 10_000
 LONGEST_TIMER = 24 * 3600.0  # seconds; nothing is held open for longer
 TOPICS = frozenset({"api_keys", "session_keys", "users"})
@@ -89,7 +89,7 @@ def has_unexpected_error(answer: asyncio.Future[T]) -> bool:
 
 
 class Authenticator:
-    """Tells callers apart. `generation` grows whenever what was found out before may no longer hold."""
+    """Identifies callers. `generation` grows whenever earlier results may no longer be valid."""
 
     def __init__(self, threads: EdgeThreads) -> None:
         self.generation = 0
@@ -217,10 +217,10 @@ class Authenticator:
         return viewer
 
     async def set_request_caller(self, scope: Scope) -> None:
-        """Take down in CALLER who a request comes from, where that can be told without refusing anybody.
+        """Set CALLER to the sender of a request, where it can be identified, without refusing any request.
 
-        Whoever has proven nothing stays an address, which the endpoint refuses. So does who cannot be looked up,
-        because the database is away or this process stops: Django, or the bridge, says so.
+        A sender without valid credentials stays an address, which the endpoint refuses. So does one that cannot be
+        looked up because the database is away or this process stops: Django, or the bridge, reports that.
         """
         headers = get_request_headers(scope)
         with contextlib.suppress(SignalboxError, DatabaseError, InterfaceError, ThreadsClosed):
@@ -255,7 +255,7 @@ class Admission:
             self.generation = generation
 
     async def require_key_valid_in_database(self) -> None:
-        """Raise Unauthorized or Forbidden where the key is no good as the database stands now."""
+        """Raise Unauthorized or Forbidden where the key is not valid in the database now."""
         self.auth.clear_cached_api_keys()
         await self.ask()
 

@@ -1,9 +1,9 @@
-"""Bodies on their way in: counted by what they are and what they become, for each sender and in all.
+"""Request bodies while they are received: their bytes, packed and decoded, are limited for each sender and in all.
 
-A body that has not arrived whole holds no place that another request needs. Of one sender's half-sent bodies the
-slowest give way (408) when they are too many, so that a stranger who sends slowly hinders nobody, not even somebody
-else at the same address. What is in hand, packed or decoded, is bounded in bytes: a sender may have at most half of
-what others leave free, so that the next one always finds room.
+A body that has not arrived whole holds no slot that another request needs. When one sender has too many incomplete
+bodies, the slowest are refused (408), so that a slow sender hinders nobody, not even another client at the same
+address. The bytes in memory, packed or decoded, are bounded: a sender may have at most half of what others leave
+free, so that there is always room for the next sender.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class BodyReservation:
         limit: BodyLimit,
         weigh: Weigh = json_bounds.estimate_decoded_json_size,
     ) -> bytes:
-        """Return the whole body without its Content-Encoding, counted by the memory it takes, as `weigh` tells.
+        """Return the whole body without its Content-Encoding, counted by its memory size, which `weigh` estimates.
 
         Raises RequestTooLarge over `limit` (unread if it says so, and before it is unpacked or decoded),
         RequestTimedOut, ServiceBusy, ClientDisconnected, UnsupportedMediaType and BadRequest.

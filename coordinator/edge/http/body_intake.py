@@ -1,4 +1,4 @@
-"""Bodies for Django's endpoints: complete, and no larger than their sender may send, before a thread is asked for."""
+"""Reception of bodies for Django's endpoints: complete and within the sender's limit before they take a thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Prove = Callable[[Scope], Awaitable[str | None]]
 
 
 class RequestBodyIntake:
-    """Takes bodies in. `prove` tells who a sender has proven to be: `key:1`, `person:2` or nobody."""
+    """Receives bodies. `prove` returns the authenticated sender: `key:1`, `person:2` or None."""
 
     def __init__(self, bodies: RequestBodies, prove: Prove) -> None:
         self._bodies = bodies
@@ -91,7 +91,7 @@ def build_too_large_error(limit: BodyLimit) -> RequestTooLarge:
 
 
 def announced_content_length(scope: Scope) -> int | None:
-    """Return how long the body says it is: 0 for none, None where only its end will tell."""
+    """Return the announced length of the body: 0 for no body, None where it is not announced."""
     length = 0
     for name, value in scope["headers"]:
         if name == b"transfer-encoding":

@@ -1,11 +1,11 @@
-"""Django behind the edge: an ordinary WSGI application in a small, bounded, persistent pool of threads.
+"""The bridge to Django: an ordinary WSGI application in a small, bounded, persistent pool of threads.
 
 Why not Django's own ASGI handler: it starts a thread and a database connection for every request and keeps
 them as long as the response lasts; a few open streams then cost more than the whole site. Here the threads
 are few and live as long as the worker, so a connection per thread may live as long too.
 
-A streamed answer (a download, an export) moves to a thread of its own, its *lane*, before its first chunk is
-made: a client that reads slowly then holds a lane, never one of the threads that pages need, and the
+A streamed answer (a download, an export) moves to a thread of its own, its *download slot*, before its first chunk
+is made: a client that reads slowly then holds a download slot, never one of the threads that pages need, and the
 queries of a lazily made answer all run on one connection. A file that is known to be small (a style sheet) is
 sent whole instead: a browser fetches a dozen of them at once.
 """
@@ -46,7 +46,7 @@ WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]
 log = logging.getLogger(__name__)
 
 CUT_SHORT = "The request did not arrive completely in time. Send it again."
-QUEUED_PER_THREAD = 64  # requests that may wait for a thread before the next is told to come back
+QUEUED_PER_THREAD = 64  # requests that may wait for a thread before the next is refused with Retry-After
 WHOLE_BYTES = 1024 * 1024  # a streamed answer that says it is no longer than this is sent at once
 
 
@@ -61,10 +61,10 @@ class IncompleteBody(ClientGone):
 class DjangoBridge:
     """An ASGI callable that runs a WSGI application in `threads` threads.
 
-    `take` gives a request's body when it has arrived whole, or refuses it; only then a request takes a place in the
-    queue, which callers share and in which they take turns (turns.CALLER). One that finds it full is answered 503
-    with Retry-After, one that has its share of it 429. A client that goes away while its request is queued costs
-    nothing more. `who` tells whose share of the lanes a streamed answer takes.
+    `take` returns a request's body when it has arrived whole, or refuses it. Only then the request enters the queue,
+    which all callers share in turns (CALLER). A request is answered 503 with Retry-After where the queue is full, and
+    429 where its caller has its share of it. A client that leaves while its request is queued costs nothing more.
+    `who` returns whose share of the download slots a streamed answer takes.
     """
 
     def __init__(self, application: WsgiApplication, *, threads: int, take: Take, who: Who) -> None:

@@ -1,7 +1,7 @@
-"""Who is at the other end of a connection, when a proxy may stand between.
+"""The address of a request's client, also behind a trusted proxy.
 
-A forwarding header is believed only from an address in SIGNALBOX_TRUSTED_PROXIES; from anybody else it is
-a lie or a mistake, and is dropped before Django could see it.
+A forwarding header is trusted only from an address in SIGNALBOX_TRUSTED_PROXIES. From any other address it is
+forged or a mistake, and is dropped before Django could see it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def resolve_client_address_behind_proxies(scope: dict[str, Any]) -> ClientAddres
 
 @lru_cache(maxsize=1024)
 def find_client_network(address: str) -> str:
-    """Return the client that an address stands for: an IPv6 address stands for its /64, which one machine owns."""
+    """Return the client that an address belongs to: for an IPv6 address its /64, which one machine owns."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Places that all callers share, so that none of them can use up what the others need.
+"""Concurrency limits that all callers share, so that none of them can use up what the others need.
 
-A caller may take a place while it holds fewer than are free: one alone gets half of all, and however many places a
-few callers hold, some are left for whoever comes next.
+A caller may take a slot while it holds fewer than are free: one alone gets half of all, and however many slots a
+few callers hold, some are left for the next caller.
 """
 
 from __future__ import annotations

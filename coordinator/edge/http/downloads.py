@@ -1,8 +1,8 @@
-"""Streamed answers under way: each sender its share of the lanes, and no lane for a reader who hardly reads.
+"""Download slots for streamed answers: a share for each sender, and none for a client that hardly reads.
 
-A streamed answer (a download, an export) runs in a thread of its own, its lane, of which there are few. One key or
-person holds at most some of them; its further downloads wait their turn without a lane. A reader so slow that it
-would hold a lane for ever is cut off; an attachment can be resumed by Range.
+A streamed answer (a download, an export) runs in a thread of its own, its slot, of which there are few. One key or
+person holds at most some of them; its further downloads wait their turn without a slot. A client so slow that it
+would hold a slot for ever is disconnected; an attachment can be resumed by Range.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a program hears that sends telemetry by gRPC, which is not served: so, and which setting to change.
+"""The answer to programs that send telemetry by gRPC: it is not supported, and which setting to change.
 
-gRPC needs HTTP/2, which no part of Signalbox speaks. Its clients begin with a preface of HTTP/2 without asking, and
-show people the status of its answer; so that is what they get, in the few frames that take no knowledge of the request.
+gRPC needs HTTP/2, which no part of Signalbox supports. Its clients begin with the HTTP/2 preface without asking, and
+show people the status of the answer. So the status is sent, in the few frames that need no knowledge of the request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STATUS_200, CONTENT_TYPE = b"\x88", b"\x0f\x10"  # as HPACK's static table has t
 
 
 def build_http2_settings_frames() -> bytes:
-    """Return what a server of HTTP/2 says first: no settings of its own, and that it has heard the client's."""
+    """Return the first frames of an HTTP/2 server: empty settings, and the acknowledgement of the client's."""
     return build_http2_frame(SETTINGS, 0, 0, b"") + build_http2_frame(SETTINGS, ACK, 0, b"")
 
 

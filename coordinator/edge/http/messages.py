@@ -1,4 +1,4 @@
-"""Reading headers and writing answers where there is no Django between: JSON, errors."""
+"""Reading of headers and writing of JSON and error responses without Django."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each request as the edge sees it: its id, its class, how long it took; counted, and written to the log.
+"""The log and the counters of requests to the edge: the id, class and duration of each.
 
 The id is the audit's trace id and comes back as X-Request-ID. A caller's own is taken only from one of the
 operator's proxies: anybody else could make two people's deeds look like one.
@@ -49,7 +49,7 @@ def classify_request(method: str, path: str) -> str:
 
 
 class ObservedRequest:
-    """One request that is being answered; its `send` stands in for the server's."""
+    """One request that is being answered; its `send` replaces the server's."""
 
     __slots__ = ("_began", "_route", "_scope", "_send", "_status", "trace_id")
 

@@ -1,6 +1,6 @@
-"""The headers that every answer carries, whoever makes it: Django, the edge's endpoints, or the bridge in distress.
+"""The security headers of every response: from Django, from the edge's endpoints, and of the bridge's own errors.
 
-Django's own middleware sets most of them on its answers; what is there already stays as it is.
+Django's own middleware sets most of them on its responses. Headers that are already set stay unchanged.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What is left of a request's body when its answer is given: taken off the connection, within bounds.
+"""Draining of the unread part of a request's body after the answer, within limits.
 
-A connection that is closed, or used again, with bytes of a body unread is reset by the kernel, and a client that
-is still sending loses the answer that stood there. A body that is short or on its way is read to its end, and the
-connection goes on. For one that is long, or whose length nobody knows, the answer says `Connection: close`; some
-of it is read all the same, so that the client comes to read the answer.
+A connection that is closed, or used again, with unread bytes of a body is reset by the kernel, and a client that
+is still sending loses the answer. A body that is short or on its way is read to its end, and the connection stays
+open. For one that is long, or of unknown length, the answer says `Connection: close`; some of it is read all the
+same, so that the client gets to read the answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is wrong with an event, in the recorded 422 form: every fault with its type, place, message and input.
+"""Validation errors of events, in the recorded 422 form: each with its type, location, message and input.
 
-Events are decoded by msgspec, which is fast and strict but stops at the first fault. Only a body that it
-refuses comes here: pydantic then finds all faults, or accepts what the recorded server accepted (`"5"` for 5).
+Events are decoded by msgspec, which is fast and strict but stops at the first error. Only a body that it
+refuses comes here: pydantic then finds all errors, or accepts what the recorded server accepted (`"5"` for 5).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""gunicorn's ASGI worker, which on SIGTERM lets go at once of whatever is held open.
+"""A gunicorn ASGI worker that on SIGTERM ends held requests and idle connections at once.
 
-gunicorn 27.0.1 (pinned) notices a SIGTERM up to a second late, tells the application only after its
+gunicorn 27.0.1 (pinned) notices a SIGTERM up to a second late, notifies the application only after its
 connections have ended, and waits for idle keep-alive connections the whole grace period. A runner gives up
 after three polls that failed within 3 s, so a restart has no such time. tests/edge/test_shutdown.py.
 """
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 LINGERS = 1.0  # seconds
 PAUSE = 1.0  # seconds without taking connections where none can be taken
-# Seconds for which a worker leaves the next connection to the others: of a burst, whoever is awake took most, or all.
+# Seconds for which a worker leaves the next connection to the others: else an awake one took most of a burst, or all.
 OTHERS_TURN = 0.001
 HEADERS_WITHIN = 20.0  # seconds from connecting in which the first request's headers must arrive
-SPEAKS_WITHIN = 0.5  # seconds that a stopping worker gives whoever has connected and is about to say what for
+SPEAKS_WITHIN = 0.5  # seconds that a stopping worker gives a new connection to send its request
 LOOKS_EVERY = 0.05  # seconds between a stopping worker's looks at which connections are idle
 
 
@@ -63,7 +63,7 @@ class EdgeProtocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came. A client that begins to speak HTTP/2 is told why it is not served (edge.grpc_refusal)."""
+        """Process received bytes. A client that begins HTTP/2 is sent the reason for its refusal (grpc_refusal)."""
         if self.http2 is not None:
             self.refuse_http2(data)
         elif self.req_count <= 1 and not self.has_received and data.startswith(grpc_refusal.PREFACE):
@@ -104,7 +104,7 @@ class ConnectionAcceptor:
     """Takes connections one by one from the queue of a socket that all workers share.
 
     Both asyncio and uvloop take as many at a time as there are, so that a few keep-alive clients may all sit on one
-    worker. So each takes one, and where there are others lets them take the next. It stands for the server that
+    worker. So each takes one, and where there are others lets them take the next. It replaces the server that
     gunicorn made.
     """
 
@@ -207,9 +207,9 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         asyncio.set_event_loop(self.loop)
 
     def record_early_signals(self, already: queue.SimpleQueue[int]) -> None:
-        """Keep what tells this worker to stop until its loop runs: before that, uvloop loses it.
+        """Keep stop signals until this worker's loop runs: before that, uvloop loses them.
 
-        `already` is what the server's own handler, which a fresh worker still has, was told.
+        `already` holds the signals that the server's own handler, which a fresh worker still has, received.
         """
         for number in STOP_SIGNALS:
             signal.signal(number, lambda told, _frame: self.told_early.append(told))

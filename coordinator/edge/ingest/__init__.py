@@ -1,1 +1,1 @@
-"""Events in: from programs, runners and telemetry, through one write queue."""
+"""Ingestion of events from programs, runners and telemetry, through one write queue."""

@@ -1,6 +1,6 @@
-"""Events that other programs write have no context row, and so no place in a timeline: give them one.
+"""Creation of context rows for events that other programs write, which else appear in no timeline.
 
-Done in the feed's thread before subscribers are notified, so that a page that asks at once finds them.
+It runs in the feed's thread before subscribers are notified, so that a page that asks at once finds them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What runners say of the sessions whose agents they drive: updates, questions, questions taken back.
+"""Reports of runners about the sessions whose agents they drive: updates, questions, withdrawn questions.
 
 Each answer to updates is given when they are committed. A question is held like a poll: for at most `HELD` seconds,
 after which the runner asks again and joins the same card.
@@ -47,7 +47,7 @@ from coordinator.policy.rules.tool_rules import ALLOW, DENY, NO_OPINION, OBSERVE
 from coordinator.sessions.driven_agent_updates import DrivenAgentUpdate
 
 HELD = 25.0  # seconds a question is held
-WRITE_WITHIN = 10.0  # seconds until a runner is told to send again
+WRITE_WITHIN = 10.0  # seconds until a runner is asked to send again
 MOST_UPDATES = 2_000  # updates of one post
 MOST_KNOWN = 2_000  # runners that a process remembers
 KNOWN_FOR = 1.0  # seconds until it looks at a runner again, and notes that it lives
@@ -259,7 +259,7 @@ class DrivingEndpoint:
     async def withdraw_permission_question(
         self, session_id: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """`POST /runner/sessions/{id}/permission/withdraw`: 200, also where nothing stands open."""
+        """`POST /runner/sessions/{id}/permission/withdraw`: 200, also where no question is open."""
         admission, body = await self.authenticate_and_read_runner_body(PermissionWithdrawal, scope, receive)
         runner = await self.find_runner_and_record_contact(body.runner_id, admission.caller)
         await self.run_runner_write_in_transaction(

@@ -1,4 +1,4 @@
-"""Events in: `POST /sessions/{id}/events`, one, as recorded; `POST /api/events`, a batch."""
+"""The endpoints for events: `POST /sessions/{id}/events` for one, as recorded; `POST /api/events` for a batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from coordinator.lib import process_metrics as meters
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.sessions.events import NewEvent, RecordedEvent
 
-ANSWER_WITHIN = 3.8  # seconds from the first byte: executors give up at five, and must hear a refusal before
+ANSWER_WITHIN = (
+    3.8  # seconds from the first byte: executors give up at five, and must receive a refusal before
+)
 # Seconds after that for a batch that is being written; 10,000 events take their time.
 TELL_BATCH_WITHIN = 20.0
 MOST_EVENTS = 10_000
@@ -172,7 +174,7 @@ def split_batch_items(body: bytes, content_type: bytes) -> Sequence[bytes | msgs
         return [line for line in lines if line.strip()]
     try:
         return msgspec.json.decode(body, type=list[msgspec.Raw])
-    except RecursionError:  # one of them nests too deep, which is told of that one alone
+    except RecursionError:  # one of them nests too deep, which is reported for that one alone
         try:
             return json_bounds.split_json_array(body)
         except ValueError as problem:

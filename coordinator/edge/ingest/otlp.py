@@ -1,4 +1,4 @@
-"""OpenTelemetry in: `POST /v1/logs`, `/v1/traces`, `/v1/metrics`, as JSON or protobuf, answered in kind.
+"""The OpenTelemetry endpoints `POST /v1/logs`, `/v1/traces`, `/v1/metrics`: JSON or protobuf, answered in kind.
 
 Sent again after a lost answer, the same records change nothing. Refusals that are worth a retry are 503 with
 Retry-After; what cannot be read is 400 and is not sent again. Metrics are taken and not kept: Claude Code's tokens
@@ -228,7 +228,7 @@ def assign_events_to_sessions(
             event.session_id = known_session.session_id
             if event.event_type in STOP_EVENTS:
                 if sessions.is_session_over(known_session.session_id):
-                    continue  # who told its end first may know more of it
+                    continue  # an earlier report of its end may have more detail
                 if is_session_active_after_end(event, times[report.session][1], now):
                     event.event_type = TURN_END
             events.append(event)
@@ -265,7 +265,7 @@ def merge_trace_reports_into_session(
 def assign_subagent_usage_to_parent(
     events: Iterable[NewEvent], session_id: str, name: str
 ) -> Iterator[NewEvent]:
-    """Yield what a sub-agent's thread has used, in the session that started it; its hooks tell all else there."""
+    """Yield a sub-agent thread's usage, in the session that started it; its hooks report all else there."""
     for event in events:
         if event.event_type == MODEL_REQUEST:
             event.session_id, event.subagent = session_id, name
@@ -275,7 +275,7 @@ def assign_subagent_usage_to_parent(
 def first_and_last_report_times(
     reports: list[SessionReport], now: datetime
 ) -> dict[str, tuple[datetime, datetime]]:
-    """Return when the first and the last of what is told of each session happened; its end is no happening."""
+    """Return the times of the first and the last reported event of each session, not counting its end."""
     times_by_session: dict[str, list[datetime]] = {}
     for report in reports:
         moments = times_by_session.setdefault(report.session, [])

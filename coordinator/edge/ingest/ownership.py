@@ -1,4 +1,4 @@
-"""Whether a key may write into a session, told at the rate events come in: what was allowed is remembered."""
+"""The check whether a key may write into a session, with a cache of what was allowed to keep up with events."""
 
 from __future__ import annotations
 

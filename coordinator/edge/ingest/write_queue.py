@@ -1,8 +1,8 @@
-"""Group commit: one thread per process writes whatever waits, in one transaction, then answers each caller.
+"""Group commit: one thread per process writes all waiting events in one transaction, then answers each caller.
 
-An answer means committed. A refusal comes in time: whoever waited too long gets 503 and was not written. What has
-been handed to the database when the time is up is waited for a little longer; where even then nobody knows, the 503
-says so, and that sending it again with the same Idempotency-Key writes it once.
+An answer means committed. A refusal comes in time: a caller that waited too long gets 503, and its events were not
+written. Events that the database already has when the time is up are waited for a little longer. Where the outcome is
+unknown even then, the 503 says so, and that a retry with the same Idempotency-Key writes them once.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from coordinator.sessions.events import NewEvent, RecordedEvent
 log = logging.getLogger(__name__)
 
 GROUP_EVENTS = 200  # in one transaction, unless one batch alone is larger: some 0.1 s, for which others wait
-# A caller who would have more of these waiting than it leaves free is told to come back.
+# A caller who would have more of these waiting than it leaves free is refused with Retry-After.
 QUEUE_EVENTS = 50_000
 QUEUE_BYTES = 128 * 1024 * 1024
-SLOW_TO_PREPARE = 64 * 1024  # bytes from which events are prepared beside the writer, not by it
+SLOW_TO_PREPARE = 64 * 1024  # bytes from which events are prepared in another thread than the writer's
 LOCK_RETRY = 0.001  # seconds between tries for SQLite's write lock; its own handler sleeps up to 100 ms
-# Seconds after a caller's deadline for which we wait to hear what became of events that are being written.
+# Seconds after a caller's deadline for which we wait for the outcome of events that are being written.
 TELL_WITHIN = 1.0
 GIVE_UP_BEFORE = 0.3  # seconds before a caller's deadline after which its events are not begun any more
 
@@ -103,7 +103,7 @@ class WriteJob:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What became of events: their `outcomes`, what `make` returned beside them, and what `look` saw after the commit.
+    """The result of a write: `outcomes` of the events, other rows `created` and values read after the commit.
 
     `read_values` is None, too, where the database did not answer.
     """
@@ -253,7 +253,7 @@ class GroupWriter:
     async def perform_in_transaction(self, work: Callable[[], T], *, deadline: float) -> T:
         """Have a small `work` done in the next group's transaction, after its events; return what it returns.
 
-        For what belongs to events and would otherwise be one more writer beside this one. It may be called twice.
+        For what belongs to events and would otherwise need one more writer. It may be called twice.
         What it raises is raised here, but for the database's errors: those are refused as `submit` refuses them.
         """
         loop = asyncio.get_running_loop()
@@ -349,7 +349,7 @@ class GroupWriter:
             self._began = time.monotonic()
             try:
                 self.write_group(group)
-            except Exception:  # the writer must never die: whoever waits is told to try again
+            except Exception:  # the writer must never die: waiting callers are asked to retry
                 log.exception("The writer failed on a group of %d", len(group))
                 refusal = build_write_outcome_unknown_error if self._committing else build_not_written_error
                 deliver_write_results((job, refusal()) for job in group)
@@ -526,7 +526,7 @@ def seconds_until_nearest_deadline(group: Sequence[WriteJob]) -> float:
 
 
 def count_new_events(outcomes: Sequence[Outcome]) -> int:
-    """Count the events that are new; one that was told before, or refused, is none."""
+    """Count the events that are new: neither reported before nor refused."""
     return sum(isinstance(outcome, RecordedEvent) and outcome.event_id is not None for outcome in outcomes)
 
 
@@ -558,7 +558,7 @@ def convert_database_error_to_refusal(problem: DatabaseError) -> SignalboxError:
 
 
 def release_job_waiter(job: WriteJob) -> None:
-    """Let whoever waits for the job go; whoever asks next is answered."""
+    """Release the caller that waits for the job; the next caller to ask gets the answer."""
     if not job.answer.done():
         job.answer, waited_for = job.loop.create_future(), job.answer
         waited_for.set_result(None)

@@ -1,7 +1,7 @@
-"""`GET /metrics`: what all workers of this machine have counted, and what the database tells, for Prometheus.
+"""`GET /metrics`: counters of all workers of this machine and figures from the database, for Prometheus.
 
-Each worker writes its figures to a file of its own every second; whoever is asked adds the files up. What a worker
-that is gone has counted stays counted, what it held is gone with it. The files are forgotten when the server starts.
+Each worker writes its figures to a file of its own every second; the worker that is asked adds the files up. Counters
+of a worker that is gone still count, its gauges do not. The files are deleted when the server starts.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class MetricsReporter:
 
 
 def measure_memory_bytes() -> int:
-    """Return how many bytes of memory this process holds (0 where the system does not tell)."""
+    """Return how many bytes of memory this process holds (0 where the system does not report it)."""
     with suppress(OSError, ValueError, IndexError):
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -125,7 +125,7 @@ class MetricsEndpoint:
 def is_local_scrape(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     """Say whether a program on this machine asks, with no proxy between that might pass others on.
 
-    A proxy on this machine that adds no header cannot be told from a program, so where TLS ends in front of us
+    A proxy on this machine that adds no header looks like a program, so where TLS ends in front of us
     or a proxy on loopback is trusted, nobody is local.
     """
     address = str((scope.get("client") or ("",))[0])
@@ -200,7 +200,7 @@ def iterate_labelled_metric_values(
 
 
 def collect_database_metrics() -> list[Metric]:
-    """Return what the tables tell, and whether they could be asked: then of all times the rest is wanted."""
+    """Return the metrics from the tables, and `signalbox_database_up`, also when the database does not answer."""
     try:
         families = list(iterate_database_metrics())
     except DatabaseError as problem:
@@ -215,7 +215,7 @@ def collect_database_metrics() -> list[Metric]:
 
 
 def iterate_database_metrics() -> Iterator[Metric]:
-    """Yield what the tables themselves tell; a few small queries, none of which reads the events."""
+    """Yield the metrics from the tables, by a few small queries, none of which reads the events."""
     waiting = PermissionRequest.objects.awaiting_decision(timezone.now()).count()
     yield GaugeMetricFamily(
         "signalbox_approvals_pending", "Permission requests that wait for a person", value=waiting

@@ -1,7 +1,7 @@
-"""`GET /health/ready`: may this worker be sent requests? For load balancers; no key is asked for.
+"""`GET /health/ready`: whether this worker is ready for requests. For load balancers; no key is needed.
 
-`/health` says only that a worker answers. This looks: 200, or 503 with the reasons. It asks the database one
-small question and looks at most once a second, however often it is asked.
+`/health` says only that a worker answers. This endpoint checks: 200, or 503 with the reasons. It makes one small
+database query, and checks at most once a second, however often it is called.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What policy says of a call, answered from memory."""
+"""Policy decisions about calls, made from memory."""

@@ -1,4 +1,4 @@
-"""`POST /api/access/check`: may this agent call this tool? Answered from memory, at the rate agents call tools."""
+"""`POST /api/access/check`: whether an agent may call a tool. Answered from memory, for each call of a tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate before a call goes on: while a brake is on, nothing passes; whoever waits goes on once it is released."""
+"""The gate before a call goes on: while a brake is on, calls wait, and they go on once it is released."""
 
 from __future__ import annotations
 

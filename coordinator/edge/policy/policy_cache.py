@@ -70,7 +70,7 @@ class PolicyCache:
                 self.drop_server_policies(change.key)
 
     def invalidate_cached_server_grants(self, server_id: str) -> None:
-        """Read the server's rows anew: this process has just written some of them."""
+        """Read the server's rows again: this process has just written some of them."""
         self.drop_server_policies(server_id)
 
     def drop_server_policies(self, server_id: str) -> None:
@@ -134,4 +134,4 @@ def load_policy_rows(agent_ids: set[str], server_ids: set[str]) -> AccessPolicy:
 
 def consume_future_error(future: asyncio.Future[AccessPolicy]) -> None:
     if not future.cancelled():
-        future.exception()  # whoever waited for it may be gone
+        future.exception()  # the caller that waited for it may be gone

@@ -1,7 +1,7 @@
-"""What policy says of each tool call, answered from memory: a copy of the rules that follows the feed.
+"""Policy rulings on tool calls, made from a copy of the rules in memory that follows the feed.
 
-It answers whatever becomes of the database. While the rules are not read yet, or are known to have changed and
-cannot be read again, every call is asked at least, and a call of an MCP tool whose grants cannot be read is denied.
+Rulings need no database. While the rules are not read yet, or are known to have changed and cannot be read again,
+every call is asked at least, and a call of an MCP tool whose grants cannot be read is denied.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class PolicyRulings:
         self._policies = policies
         self._threads = threads
         self._snapshot: PolicySnapshot | None = None
-        self._edits = 1  # how often the feed has told of an edit
+        self._edits = 1  # how often the feed has reported an edit
         self._edits_read = 0  # … of which this many are in `_snapshot`
         self._until = 0.0
         self._reading: asyncio.Task[None] | None = None
@@ -122,7 +122,7 @@ class PolicyRulings:
 
         A call through the gateway is judged as what it means, one by its `call_tool` as well. Where it is to be asked
         for the gateway asks, so this says nothing: a person shall not be asked twice. But only where that key (or
-        agent, where no key is told) has a session at the gateway: any server can call itself `signalbox`.
+        agent, where no key is given) has a session at the gateway: any server can call itself `signalbox`.
 
         `find_moment` returns the call as its session's events name it, for rules about what was recorded before it.
         """

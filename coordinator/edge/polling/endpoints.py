@@ -1,4 +1,4 @@
-"""Requests that wait: a runner for a run, an agent for a verdict. The waiting is edge.waits, the rule an action."""
+"""Long-poll endpoints: runners wait for runs, agents for verdicts. `waits` implements the waiting."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LongPollEndpoint:
         self._threads = threads
 
     async def poll_runner_work(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET /runner/runs?runner_id=`: 200 with what there is to tell the runner, 204 after the poll's length.
+        """`GET /runner/runs?runner_id=`: 200 with the runner's work, 204 after the poll's length.
 
         With `free=0` it is given no run: it has no room for another.
         """
@@ -66,7 +66,7 @@ class LongPollEndpoint:
             return
         try:
             await admission.require_still_allowed()
-        except Exception:  # nobody may be told: a run that was claimed meanwhile goes back
+        except Exception:  # no answer may arrive: a run that was claimed meanwhile goes back
             await self._threads.run_in_thread(abandon_disconnected_runner_poll, runner_id, answer)
             raise
         if answer is None:
@@ -77,7 +77,7 @@ class LongPollEndpoint:
     async def wait_for_request_verdict(
         self, request_id: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """`GET /api/permission-requests/{id}/wait?timeout=`: 200 with the verdict, or as it stands after the timeout.
+        """`GET /api/permission-requests/{id}/wait?timeout=`: 200 with the verdict, or the state after the timeout.
 
         However it ends, a client that still waits asks again: nothing is lost by a restart.
         """

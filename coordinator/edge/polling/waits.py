@@ -117,7 +117,7 @@ class WakeUpEvent:
 
 
 class LongPollWaiters:
-    """All waiters of one process. Whoever holds a poll takes one of `poll_limit` for it."""
+    """All waiters of one process. Each held poll takes a slot of `poll_limit`."""
 
     def __init__(self, hub: FeedHub, threads: EdgeThreads) -> None:
         self._threads = threads
@@ -142,8 +142,8 @@ class LongPollWaiters:
         """Return the first answer of `check` that is not None; None after `timeout` seconds or at shutdown.
 
         `check` runs in a thread, at once and after each change of one of `topics` (`runs`, or `runs:KEY` where
-        KEY is a change's key or parent). What it raises is raised here, but for a busy database: whoever waits
-        waits on. With `disconnect`, the wait also ends when the client goes away; a check that runs just then is
+        KEY is a change's key or parent). What it raises is raised here, but for a busy database: then the wait
+        goes on. With `disconnect`, the wait also ends when the client goes away; a check that runs just then is
         still awaited, so that its answer is not lost.
 
         `still_allowed` is awaited before each check, and what it raises ends the wait. Await it once more before

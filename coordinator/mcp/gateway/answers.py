@@ -1,4 +1,4 @@
-"""The answers that the gateway gives itself, in JSON-RPC and in words that a model can act on."""
+"""Responses that the gateway itself gives, in JSON-RPC, with texts that a model can act on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an approval of a held call is bound to: whose call it is, the exact bytes, the definition and the policy."""
+"""The binding of an approval to one pending call: its caller, exact bytes, tool definition and policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits of a server's calls as the gateway needs them: each tool's, on top of its server's."""
+"""The limits of calls, for the gateway: those of each tool in addition to those of its server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 
 from coordinator.models import McpCallLimit, McpCircuitBreaker
 
-WHOLE_SERVER = ""  # the name under which the server's own limits stand beside those of its tools
+WHOLE_SERVER = ""  # the key of the server's own limits among those of its tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ NO_LIMITS = CallLimits()
 
 @dataclass(frozen=True, slots=True)
 class CircuitBreaker:
-    """When a server's circuit breaker opens, for how long, and how it stands now."""
+    """When a server's circuit breaker opens, for how long, and its current state."""
 
     max_failures: int
     seconds: int

@@ -23,7 +23,7 @@ class CollectionTools:
 
     @property
     def endpoint_name(self) -> str:
-        """Return the name of its address, by which sessions that were begun there are told from others."""
+        """Return the name of its address, which distinguishes sessions that were begun there."""
         return f"{COLLECTION_PREFIX}{self.name}"
 
     def has_tool(self, server_id: str, tool: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a server asks of a person through its client: as it comes in each generation of MCP, and how it is answered.
+"""Elicitation: parsing and answering a server's questions to a person, in each generation of MCP.
 
 Until 2025-11-25 the question is a request on the line of the call. Since 2026-07-28 it is the call's result
 (`input_required`), and the answer goes with the same call sent again. Pure.

@@ -102,7 +102,7 @@ def find_url_hosts_in_text(text: str) -> tuple[frozenset[str], bool]:
 
 
 def read_host(authority: str) -> str:
-    """Return the host of what stands between an address's slashes, without user and port; empty where there is none."""
+    """Return the host of an address's authority, without user and port; empty where there is none."""
     host = authority.rpartition("@")[2].lower()
     if host.startswith("["):  # an address of IPv6
         return host.partition("]")[0][1:MAX_HOST_CHARACTERS]

@@ -52,7 +52,7 @@ def limit_response_size(response: bytes, limits: CallLimits, stored_id: str) -> 
             return LimitedResult(response)
     result = value.get("result")
     inner = result.get("result") if isinstance(result, dict) else None
-    target = inner if isinstance(inner, dict) else result  # a task's result stands within the task
+    target = inner if isinstance(inner, dict) else result  # a task's result is within the task
     rest = None
     if is_long and max_bytes is not None and isinstance(target, dict):
         rest = shorten_result_and_return_rest(target, max_bytes, stored_id)

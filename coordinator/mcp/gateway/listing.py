@@ -1,4 +1,4 @@
-"""A page of tools on its way to an agent: only the tools that it may call or ask for, each as the bytes that came."""
+"""Filtering of a page of tools to those that an agent may call or ask for, each as the bytes received."""
 
 from __future__ import annotations
 

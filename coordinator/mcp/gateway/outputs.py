@@ -1,4 +1,4 @@
-"""What a timeline keeps of a tool's result."""
+"""The part of a tool's result that its timeline stores."""
 
 from __future__ import annotations
 

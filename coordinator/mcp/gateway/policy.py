@@ -1,4 +1,4 @@
-"""What policy decides about a call through the gateway, and about listing a tool to an agent.
+"""Policy decisions about calls through the gateway, and about listing a tool to an agent.
 
 The server and the tool are known exactly here, unlike in a hook. But rules know a call by its name, so a tool whose
 name in calls is another server's is neither shown nor called: what is allowed there must not let this one through.
@@ -33,8 +33,8 @@ NOT_ACCEPTED = "The tool's definition changed, and nobody has accepted the chang
 class GatewayCaller:
     """Whose call it is: the agent, and the agent program that its client says it is ("" where it is none we know).
 
-    `session_id` is where the call stands; None where neither a budget nor a rule asks for that. `history` is what was
-    recorded there before the call, where a rule asks about it.
+    `session_id` is the session of the call; None where neither a budget nor a rule needs it. `history` is what was
+    recorded there before the call, where a rule needs it.
 
     Nothing proves the program. So what it says lets nothing happen that any program's rules deny or ask.
     """

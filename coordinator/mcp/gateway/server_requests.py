@@ -1,6 +1,6 @@
-"""What a server asks of its client, in either generation of MCP: to use its model (sampling), its person, its folders.
+"""Requests of a server to its client, in either generation of MCP: for its model (sampling), its person, its folders.
 
-Until 2025-11-25 each is a request on a stream to the client. Since 2026-07-28 they stand in the result of a request
+Until 2025-11-25 each is a request on a stream to the client. Since 2026-07-28 they are in the result of a request
 (`inputRequests`). Names of members are compared as the most lenient clients do. Pure.
 """
 
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class ServerRequest:
-    """One request of a server. `number` is its id, None where it stands in a result."""
+    """One request of a server. `number` is its id, None where it is part of a result."""
 
     method: str
     params: dict[str, Any]

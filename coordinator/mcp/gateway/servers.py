@@ -1,4 +1,4 @@
-"""An upstream server as the gateway needs it: where it is, what goes with each request, which tools it has."""
+"""An upstream server, for the gateway: its address, the headers of each request, its tools."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ class UpstreamServer:
 
     @property
     def is_local_server(self) -> bool:
-        """Say whether it can only run beside its agent: nothing says how it would be reached from here."""
+        """Return whether it can only run on its agent's machine: it has no address or command for use from here."""
         return self.target is None and self.failure == NOWHERE
 
     @property
     def indistinguishable_servers(self) -> list[str]:
-        """Return the servers that no call can tell from this one: `my files` and `my_files`."""
+        """Return the servers with the same name as this one in calls, like `my files` and `my_files`."""
         return [
             namesake
             for namesake in self.namesakes
@@ -213,7 +213,7 @@ def compute_server_settings_digest(row: McpServer) -> str:
 
 
 def encode_accepted_definition(tool: str, content: Any) -> bytes:
-    """Return an accepted definition as it stands in a server's list."""
+    """Return an accepted definition as it appears in a server's list."""
     return msgspec.json.encode({"name": tool, **content} if isinstance(content, dict) else {"name": tool})
 
 

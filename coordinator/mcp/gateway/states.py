@@ -1,4 +1,4 @@
-"""What a stateless client carries for us between two tries of a call: sealed, bound to the call, valid for a while."""
+"""The state that a stateless client carries for us between two tries of a call: sealed, bound to the call, expiring."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = "sbx1."
 
 @dataclass(frozen=True, slots=True)
 class WaitState:
-    """A call that waits for a person: its request, what it is bound to, and how often the client was told so."""
+    """A call that waits for a person: its request, its binding, and how often the client was notified."""
 
     call_id: str
     request_id: str

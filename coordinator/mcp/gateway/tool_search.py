@@ -1,4 +1,4 @@
-"""Which tools an agent's model is shown, and the two tools by which it finds and calls the others.
+"""Tool search: the tools that an agent's model is shown, and the two by which it finds and calls the others.
 
 This is about the size of the model's context alone. What an agent may call, its grants and the rules decide: a call by
 `call_tool` becomes a call of the tool that it names before anything judges it.

@@ -1,4 +1,4 @@
-"""A person tries a tool of an MCP server: what is tried, and who runs it in this process.
+"""Trials of an MCP server's tool by a person, and the registered function that runs them in this process.
 
 Pages cannot await the gateway, which runs on the worker's event loop. So the gateway registers what runs a trial when
 it starts, and a page waits for the outcome in its own thread.

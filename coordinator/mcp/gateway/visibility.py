@@ -1,4 +1,4 @@
-"""What an agent may reach of all servers: whether it may call anything, and whether that has changed."""
+"""The servers and tools that an agent may reach: whether it may call anything, and whether that has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names the process that runs a call, or waits with it, so that others on the machine know whether it is there."""
+"""Names of the processes that run or hold calls, by which others on the machine know whether they are alive."""
 
 from __future__ import annotations
 

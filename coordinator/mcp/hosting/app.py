@@ -1,4 +1,4 @@
-"""The host's endpoint: each stdio server as streamable HTTP, for the gateway alone, on a socket of this user's only."""
+"""The host's endpoint: stdio servers over streamable HTTP, for the gateway alone, on a socket of this user only."""
 
 from __future__ import annotations
 

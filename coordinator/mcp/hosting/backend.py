@@ -1,9 +1,9 @@
 """One stdio server behind the gateway: its process while it is needed, and all its clients.
 
-The server knows one client. Who speaks to it are sessions of the streamable HTTP transport: each was told what the
-server answered to `initialize`, each request goes in under an id of ours and comes back under its own. What the server
-asks its client (sampling, elicitation, roots) goes to the one session with a request under way; where there are several
-it cannot be told whom it means, and it is refused.
+The server knows one client. Its callers are sessions of the streamable HTTP transport: each was sent the server's
+answer to `initialize`, and each request goes in under an id of ours and comes back under its own. Requests of the
+server to its client (sampling, elicitation, roots) go to the one session with a request under way. Where there are
+several sessions, the one meant is unknown, and the server's request is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LONGEST_NUMBER = 1_000  # bytes of a question's id
 MOST_TOLD = 1_000  # words to the server, or about it, that are under way
 SERVER_ENDED, REFUSED = -32000, -32601
 INITIALIZE, INITIALIZED, CANCELLED = "initialize", "notifications/initialized", "notifications/cancelled"
-# What concerns every session, whoever has a request under way.
+# Notifications that concern every session, whichever has a request under way.
 FOR_ALL = "/list_changed", "resources/updated"
 
 
@@ -143,13 +143,13 @@ class StdioBackend:
     async def begin_stdio_session(self, params: bytes, asker: str = "") -> tuple[StdioSession, bytes]:
         """Begin a session with the params of its `initialize`; return it and the server's answer.
 
-        `asker` tells callers apart. Raises ServerNotOffered.
+        `asker` identifies the caller. Raises ServerNotOffered.
         """
         self.drop_expired_stdio_sessions()
         if len(self._sessions) >= MOST_SESSIONS:
             self.evict_oldest_unused_session()
         if self._greeted_with not in (None, params) and not self._sessions and self.is_idle:
-            await self.stop_stdio_process()  # nobody is there who was told another answer
+            await self.stop_stdio_process()  # no session is left that was sent another answer
             self._greeted_with = None
         greeting = await self.ensure_initialize_answer(params)
         session = StdioSession(secrets.token_urlsafe(24), params, asker)
@@ -177,7 +177,7 @@ class StdioBackend:
             self.end_stdio_session(session)
 
     def evict_oldest_unused_session(self) -> None:
-        """End a session with nothing under way: the oldest of whoever has most. Raises ServerNotOffered for none."""
+        """End the oldest idle session of the caller with most sessions. Raises ServerNotOffered for none."""
         in_use = {session.session.id for session in self._under_way.values() if session.session is not None}
         unused = [
             open_session
@@ -244,7 +244,7 @@ class StdioBackend:
             return
 
     def cancel_pending_request(self, number: int) -> None:
-        """Take note that nobody waits for an answer any more, and tell the server."""
+        """Record that nobody waits for an answer any more, and notify the server."""
         if self._under_way.pop(number, None) is None or self._process is None:
             return
         cancellation = {"requestId": number, "reason": "The client has gone away."}
@@ -305,7 +305,7 @@ class StdioBackend:
         number = message.id
         assert number is not None
         if len(number) > LONGEST_NUMBER:
-            return  # nobody could be told what it was about
+            return  # it is not known which request it belongs to
         if len(self._questions) >= MOST_QUESTIONS:
             self._questions = {key: one for key, one in self._questions.items() if one.id in askers}
         if len(self._questions) >= MOST_QUESTIONS:

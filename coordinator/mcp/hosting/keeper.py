@@ -1,4 +1,4 @@
-"""The small process that `serve` starts beside itself: it holds the host's socket and starts the host behind it.
+"""The small process that `serve` starts in addition: it holds the host's socket and starts the host behind it.
 
 The host (`manage.py mcp_host`) is started when somebody first connects, ends by itself when it has had nothing to do
 for a while, and is started again, with patience, when it breaks. Nobody is refused meanwhile: they wait in the
@@ -28,7 +28,7 @@ def main() -> int:
     """Keep the host: `keeper.py SOCKET PARENT COMMAND…`."""
     path, parent, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
     become_reaper_of_orphans()
-    if os.getppid() != parent:  # it ended before we asked to be told
+    if os.getppid() != parent:  # it ended before we asked to be notified
         return 0
     stopped = StopSignal()
     listener = bind_listening_socket(path)
@@ -68,7 +68,7 @@ def run_host(command: list[str], listener: socket.socket, stopped: StopSignal) -
 
 
 class StopSignal:
-    """Whether we were told to stop, and waiting for that or for something else."""
+    """The received stop signal, and waiting for it or for something else."""
 
     def __init__(self) -> None:
         reading, writing = os.pipe()
@@ -90,7 +90,7 @@ class StopSignal:
         seconds: float | None,
         host: subprocess.Popen[bytes] | None = None,
     ) -> bool:
-        """Wait for a connection, for so long, or for the host's end; say whether we were told to stop."""
+        """Wait for a connection, for so long, or for the host's end; return whether a stop signal was received."""
         end = None if seconds is None else time.monotonic() + seconds
         while not self._was_signalled and (host is None or host.poll() is None):
             remaining_seconds = None if end is None else max(0.0, end - time.monotonic())

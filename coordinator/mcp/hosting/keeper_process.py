@@ -18,7 +18,7 @@ RESTART_PAUSE_SECONDS = 2.0  # at least, between two starts of a keeper
 
 
 class KeeperProcess:
-    """The keeper beside this process, started again when it has ended."""
+    """The keeper process of this process, started again when it has ended."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -41,7 +41,7 @@ class KeeperProcess:
 
 
 def start_keeper() -> subprocess.Popen[bytes]:
-    """Start the keeper beside this process, with which it ends."""
+    """Start the keeper as a process that ends with this one."""
     command = [*installation.build_manage_command(), "mcp_host"]
     path = str(stdio_host.find_host_socket_path())
     return subprocess.Popen(  # noqa: S603 - ours

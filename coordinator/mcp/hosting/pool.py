@@ -1,4 +1,4 @@
-"""All stdio servers of the machine: found by who calls, kept as their rows say, stopped when nobody needs them."""
+"""The pool of all stdio servers of the machine: looked up by caller, configured by their rows, stopped when unused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SettingsUnavailable(ServerNotOffered):
 
 
 class BackendPool:
-    """The servers by place. `configure` reads a server's rows, `tell` saves the state of a process; both may wait."""
+    """The servers by key. `configure` reads a server's rows, `tell` saves the state of a process; both may wait."""
 
     def __init__(
         self,

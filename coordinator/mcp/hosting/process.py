@@ -25,9 +25,9 @@ _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 class ServerProcess:
-    """A running server. `heard` is called with each line, `ended` once with its exit status.
+    """A running server. `on_output` is called with each line, `ended` once with its exit status.
 
-    What it writes is read as fast as `heard` returns, and no more than a line is kept: who floods waits in the pipe.
+    Its output is read as fast as `on_output` returns, and no more than a line is kept: excess waits in the pipe.
     """
 
     def __init__(

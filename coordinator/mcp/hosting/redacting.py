@@ -1,4 +1,4 @@
-"""What servers say outside the protocol, without secrets: it goes to agents and to pages, which get no credential."""
+"""Redaction of secrets in servers' output outside the protocol, which agents and pages are shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from coordinator.secrets.masking import mask_secrets
 
-SHORTEST = 4  # characters of a variable's value that is looked for: a shorter one stands in every other word
+SHORTEST = 4  # characters of a variable's value that is looked for: a shorter one occurs in every other word
 
 
 def redact_server_output(text: str, environment: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""How a stdio server is run: as its rows say now. An imported row runs nothing until an admin switches it on."""
+"""The configuration of a stdio server, from its rows. An imported row runs nothing until an admin switches it on."""
 
 from __future__ import annotations
 

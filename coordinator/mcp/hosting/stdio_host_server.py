@@ -1,4 +1,4 @@
-"""The host as a program: it serves the socket that its keeper holds until it is told to stop, or nobody needs it."""
+"""The host as a program: it serves the socket that its keeper holds until it is stopped or no longer needed."""
 
 from __future__ import annotations
 

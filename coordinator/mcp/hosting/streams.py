@@ -1,4 +1,4 @@
-"""What a caller of a server gets to hear: the answer to one request with what comes before it, or a session's news."""
+"""Streams to a server's caller: the answer to one request with the messages before it, or a session's notifications."""
 
 from __future__ import annotations
 

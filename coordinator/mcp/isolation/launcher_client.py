@@ -1,7 +1,7 @@
 """Asks the launcher of a second user to run a program with our standard input, output and error; ends with it.
 
 Started in a program's place as `launcher_client.py SOCKET REQUEST -- COMMAND…`; the environment is the program's own.
-The connection stands as long as the program runs: when it closes, the launcher ends the program with all its children.
+The connection is open as long as the program runs: when it closes, the launcher ends the program with all its children.
 Loads nothing but the standard library; `launcher.py` is the other side.
 """
 

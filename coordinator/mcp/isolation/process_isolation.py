@@ -1,4 +1,4 @@
-"""How programs of others (stdio MCP servers) are started: without Signalbox's rights, or not at all.
+"""Start of third-party programs (stdio MCP servers) without Signalbox's rights, or not at all.
 
 Such a program must not read the data folder, the keys or another process's environment, must not reach the database,
 and must leave nothing behind. One mechanism of the machine is used for all of them, the first of:
@@ -48,7 +48,7 @@ SYSTEM_SETTINGS = (
 )  # fmt: skip
 # Folders that hold other processes, devices or sockets: never given to a program.
 NEVER_GIVEN = ("/proc", "/sys", "/dev", "/run", "/var/run")
-TOOLCHAIN_PARTS = ("lib", "lib64", "libexec", "include", "pyvenv.cfg")  # beside a program's `bin`
+TOOLCHAIN_PARTS = ("lib", "lib64", "libexec", "include", "pyvenv.cfg")  # next to a program's `bin`
 NODE_SUFFIXES = {".js", ".mjs", ".cjs"}
 MOST_FOLDERS, LONGEST_FOLDER = 20, 1_000
 MOST_LINKS = 20  # from the name of a program to its interpreter
@@ -288,7 +288,7 @@ def build_bubblewrap_command(command: Sequence[str], folder: Path, isolation: Is
 def build_mount_options(command: Sequence[str], own: Path, isolation: Isolation) -> list[str]:
     """Return the options that make the file system: what it needs, over that what is hidden, its own folder last.
 
-    What lies below a folder that the server writes to is shown with that folder alone: it could be a link by now.
+    A path below a folder that the server writes to is mounted only with that folder: it could be a link by now.
     """
     mounts = MountOptions()
     writable_folders = [require_allowed_path(path, writable=True) for path in isolation.writable_folders]
@@ -420,9 +420,9 @@ def iterate_program_dependencies(name: str, changeable: Sequence[Path]) -> Itera
 
 
 def iterate_toolchain_paths(program: Path) -> Iterator[Path]:
-    """Yield the folder of a program and the libraries beside it, but not all that lies around (as in ~/.local)."""
+    """Yield the folder of a program and the libraries next to it, but nothing else there (as in ~/.local)."""
     folder = Path(os.path.normpath(program.parent))
-    if folder.name == "shims":  # of pyenv, asdf and mise: scripts that look for the program beside them
+    if folder.name == "shims":  # of pyenv, asdf and mise: scripts that look for the program next to them
         yield folder.parent
     elif folder.name in {"bin", "sbin"}:
         yield folder
@@ -472,7 +472,7 @@ def iterate_argument_paths(arguments: Sequence[str]) -> Iterator[Path]:
 
 
 def iterate_node_package_paths(script: Path) -> Iterator[Path]:
-    """Yield where Node finds what a script imports: its package, or the outermost `node_modules` that it lies in."""
+    """Yield where Node finds what a script imports: its package, or the outermost `node_modules` around it."""
     if script.suffix not in NODE_SUFFIXES or not script.is_file():
         return
     parents = script.resolve().parents

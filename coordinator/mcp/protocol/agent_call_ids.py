@@ -1,7 +1,7 @@
-"""Which of its own calls a request is, as an agent's program says it in the request's `_meta`.
+"""The agent program's own id of a call, from the `_meta` of the request.
 
-Nothing proves it, and it goes to no server. It may say in which of the caller's own sessions, and under which id, a
-call stands in a timeline. It never says what policy judges, nor what an approval is bound to.
+It is unproven and is sent to no server. It may set in which of the caller's own sessions, and under which id, a call
+appears in a timeline. It never affects what policy judges, nor what an approval is bound to.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One JSON-RPC message of an MCP client: read strictly, so that nobody behind us reads something else into its bytes.
 
 What an agent sends is judged here and passed on as the very bytes that came. So whatever two parsers may understand
-differently is refused: keys that stand twice, keys of the envelope that differ by case alone (Go's parser takes them
-for the same) or are not spelled as they are known, numbers that are none, text that is not UTF-8.
+differently is refused: duplicate keys, keys of the envelope that differ by case alone (Go's parser takes them for the
+same) or are not spelled as they are known, invalid numbers, text that is not UTF-8.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
 HEADER_MISMATCH, MISSING_CAPABILITY = -32020, -32021
 UNREACHABLE, BRAKED, DENIED = -32010, -32011, -32012  # of the codes that are left to implementations
 TASKS = "io.modelcontextprotocol/tasks"
-# Methods whose target stands in the header Mcp-Name, by the parameter that holds it.
+# Methods whose target is in the header Mcp-Name, with the parameter that holds it.
 NAMED_BY = {
     "tools/call": "name",
     "prompts/get": "name",
@@ -135,7 +135,7 @@ class McpMessage:
 
     @property
     def call_metadata_for_review(self) -> dict[str, Any]:
-        """Return what a server gets beside a call's tool and arguments and a person may want to see, by its name."""
+        """Return by name what a server gets in addition to tool and arguments and a person may want to see."""
         metadata = {"id": self.id, "progressToken": self.progress_token, "task": self.params.get("task")}
         if self.declared_capabilities:
             metadata["clientCapabilities"] = self.declared_capabilities

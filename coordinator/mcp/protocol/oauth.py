@@ -229,7 +229,7 @@ async def register_client(
 def build_client_registration_body(
     redirect_uri: str, name: str, authentication: str, grant_types: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Return what an authorization server is told of Signalbox (RFC 7591)."""
+    """Return the registration of Signalbox as a client of an authorization server (RFC 7591)."""
     return {
         "client_name": name,
         "redirect_uris": [redirect_uri],

@@ -1,4 +1,4 @@
-"""Which agent called which MCP tool how often, told from recorded events (`mcp__server__tool`)."""
+"""Counts of MCP tool calls by agent and tool, from recorded events (`mcp__server__tool`)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def iterate_call_counts(start: datetime) -> Iterator[tuple[str, str, int, dateti
         context__received_at__gte=start, tool_name__gte=PREFIX, tool_name__lt="mcp_`"
     )
     rows = called.values_list("session__agent_name", "tool_name").annotate(
-        # An executor may tell of a call's beginning, of its end, or of both, and the gateway of the end, too.
+        # An executor may report a call's beginning, its end, or both, and the gateway may report the end, too.
         begun=Count("pk", filter=Q(event_type="pre_tool")),
         ended=Count("pk", filter=Q(event_type="post_tool") & ~Q(context__source=BY_GATEWAY)),
         passed=Count("pk", filter=Q(event_type="post_tool", context__source=BY_GATEWAY)),

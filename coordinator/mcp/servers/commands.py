@@ -1,7 +1,7 @@
-"""What a stdio server is started with, and its isolation, as one digest: what no admin has seen is not started.
+"""The digest of a stdio server's command and isolation: a command that no admin has accepted is not started.
 
-Other programs write the same tables. So the digest of what an admin's action wrote last stands beside it, made with
-this installation's key: who can write the tables alone cannot make one.
+Other programs write the same tables. So the digest of what an admin's action wrote last is stored with it, made with
+this installation's key: a program that can only write the tables cannot make one.
 """
 
 from __future__ import annotations
@@ -34,5 +34,5 @@ def hash_server_command(server: McpServer) -> str:
 
 
 def is_command_accepted(server: McpServer, upstream: McpUpstream) -> bool:
-    """Say whether an admin has accepted the server's command as it stands."""
+    """Return whether an admin has accepted the server's current command."""
     return upstream.accepted_command == hash_server_command(server)

@@ -1,4 +1,4 @@
-"""What a server is let in with: headers of each request to it, variables of its process. Never told to a key.
+"""Credentials of MCP servers: headers of each request, variables of the process. No API key can read them.
 
 A value is sealed (secrets.keyring) or names a variable of the server's own environment: `env:GITHUB_TOKEN`.
 """

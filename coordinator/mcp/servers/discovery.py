@@ -1,4 +1,4 @@
-"""Asking a stdio MCP server for its tools: started for this alone, held short, and ended with all its children.
+"""Discovery of a stdio MCP server's tools: it is started for this alone, limited, and ended with all its children.
 
 `coordinator.mcp.servers.stdio` does the talking, with the official SDK; what may be started, for how long and
 how much of it is read is decided here. The program runs isolated as it does behind the gateway

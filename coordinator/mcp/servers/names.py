@@ -1,7 +1,7 @@
-"""Which registered MCP server and tool a call means: agents rename servers and tools before they call them.
+"""Resolution of a call's name to a registered MCP server and tool: agents rename both before they call them.
 
 A call is named `mcp__server__tool`, or `mcp__plugin_<plugin>_<server>__tool` for the server of a plugin. In both
-names each character other than letters, digits, _ and - stands as _, so a call may fit several servers.
+names each character other than letters, digits, _ and - is replaced by _, so a call may fit several servers.
 
 What an agent calls through Signalbox's own gateway is named `mcp__signalbox__server__tool`, and means that server's.
 """

@@ -1,4 +1,4 @@
-"""The talk with a stdio MCP server: the official SDK speaks the protocol, over pipes that are bounded here.
+"""The conversation with a stdio MCP server: the official SDK speaks the protocol, over pipes that are bounded here.
 
 The SDK's own `stdio_client` reads lines of any length, gives stderr away and leaves the children of a server
 that ends by itself alone, so the process and its pipes stay ours and the SDK gets streams. Importing the SDK
@@ -106,7 +106,7 @@ async def negotiate_protocol_version(session: ClientSession) -> None:
 
 async def fetch_tool_pages(session: ClientSession, output: ServerOutput) -> ToolListing:
     tools: list[Any] = []
-    earlier_pages: set[str] = set()  # a tool that stands on two pages alike is one
+    earlier_pages: set[str] = set()  # a tool that is on two pages alike is one
     cursors: list[str] = []
     while True:
         params = PaginatedRequestParams(cursor=cursors[-1] if cursors else None)
@@ -131,7 +131,7 @@ def describe_first_error(problem: ValidationError) -> str:
 
 
 class PipeStream:
-    """What the SDK asks of both directions. The pipes are closed by whoever opened them."""
+    """The interface that the SDK needs in both directions. The pipes are closed by the code that opened them."""
 
     def __init__(self, pipe: int) -> None:
         os.set_blocking(pipe, False)

@@ -1,4 +1,4 @@
-"""Where the host of stdio servers (coordinator.hosting) is reached: a Unix socket that only this user may open."""
+"""The address of the host of stdio servers (coordinator.mcp.hosting): a Unix socket that only this user may open."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from coordinator.lib import private_files
 
 NAME = "mcp-stdio.sock"
 LONGEST_PATH = 100  # bytes; what a socket's name may have on every system
-CALLER = "x-signalbox-caller"  # tells callers apart, where each has a process of its own
+CALLER = "x-signalbox-caller"  # identifies callers, where each has a process of its own
 # A request with it is not sent to a server that had to be started first.
 WHEN_READY = "x-signalbox-when-ready"
 STARTED = 425  # … but answered so, once the server is ready for it
 # In the data of an error: the host answers, since the server's process has ended.
 PROCESS_ENDED = "signalbox/process-ended"
-ASKER = "x-signalbox-asker"  # tells callers apart, also where they share a process
+ASKER = "x-signalbox-asker"  # identifies callers, also where they share a process
 
 
 def find_host_socket_path() -> Path:

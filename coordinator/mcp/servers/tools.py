@@ -1,4 +1,4 @@
-"""What is known of servers' tools: reading a `tools/list`, finding what changed, and which names exist."""
+"""The stored tools of servers: parsing of a `tools/list`, detection of changes, and existing names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_TOOLS = 2_000
 LONGEST_NAME = 200
 MAX_LISTING_PAGES = 20
 MAX_DEFINITION_BYTES = 128 * 1024  # of one tool, as JSON; the largest of real servers have some 30 kB
-REPLACEMENT = "\ufffd"  # stands where a lone surrogate was: a server does not know its tool by that name
+REPLACEMENT = "\ufffd"  # replaces a lone surrogate: a server does not know its tool by that name
 SEEN_WITHIN = timedelta(days=30)
 # What a model acts upon; the rest (icons, _meta, ttl) may change without the tool becoming another one.
 DEFINING = ("title", "description", "inputSchema", "outputSchema", "annotations")
@@ -47,7 +47,7 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class SkippedTool:
-    """A tool that is not taken over, and why. `position` is where it stands in its list, from 1."""
+    """A tool that is not taken over, and why. `position` is its place in its list, from 1."""
 
     position: int
     name: str
@@ -65,7 +65,7 @@ class ToolListing:
 
 
 def hash_tool_definition(content: dict[str, Any]) -> str:
-    """Return what tells one definition from another; the order of keys does not."""
+    """Return a digest of a tool definition that does not depend on the order of keys."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
