@@ -1,8 +1,8 @@
 """The dialect of agents that a runner drives: updates of the Agent Client Protocol as events. Pure.
 
-Recorded with Claude Code (its adapter), Codex (its adapter), Gemini CLI and OpenCode; tests/data/acp holds their words.
-The protocol names no tools: each agent says in a place of its own which one a call is of. Where that is known, a call
-gets the name and the input that the agent's hooks would give it, so that the same rules and looks apply.
+Recorded with Claude Code (its adapter), Codex (its adapter), Gemini CLI and OpenCode; tests/data/acp holds the records.
+The protocol names no tools: each agent reports the tool of a call in a field of its own. Where that is known, a call
+gets the name and the input that the agent's hooks would give it, so that the same rules and displays apply.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def claude_call_metadata(reported: Any) -> dict[str, Any]:
 
 
 def codex_terminal_output(call_so_far: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Codex reports the output of its terminal beside the update."""
+    """Return the terminal output that Codex reports in the update's metadata."""
     output_fields: dict[str, Any] = {}
     delta, ended = meta.get("terminal_output_delta"), meta.get("terminal_exit")
     if isinstance(delta, dict) and isinstance(delta.get("data"), str):
@@ -268,7 +268,7 @@ def resolve_gemini_acp_tool(
 def resolve_opencode_acp_tool(
     call_so_far: Mapping[str, Any], kind: str, tool_input: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
-    """OpenCode first gives a call its tool for a title, and the folder beside its input."""
+    """Return the tool and input of a call of OpenCode, whose first title is its tool and whose input has the folder."""
     first = nonblank_text(call_so_far.get("firstTitle"))
     if tool_input:
         tool_input.pop("cwd", None)

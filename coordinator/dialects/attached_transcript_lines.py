@@ -1,7 +1,7 @@
-"""What an agent said and took, and its limits, from lines of its transcript that came along with a hook. Pure.
+"""Events from transcript lines that are attached to a hook: an agent's messages, usage and limits. Pure.
 
 `client.transcript_lines` sends them. They become the events that an import of the transcript would make, under the same
-origins. So what is told twice, by hooks, by lines that come again or by a later import, is written once.
+origins. So what is reported twice, by hooks, by repeated lines or by a later import, is written once.
 """
 
 from __future__ import annotations

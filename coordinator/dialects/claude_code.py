@@ -76,8 +76,8 @@ class ClaudeHook(AgentHook):
     """A hook of Claude Code.
 
     The call of a skill, and a slash command that a person typed, run the shell lines of their text while it is
-    loaded. Versions without SKILL_COMMAND tell of none: there `signalbox hook` adds them (SKILL_FIELD), and they count
-    as part of the call's input.
+    loaded. Versions without SKILL_COMMAND do not report them: there `signalbox hook` adds them (SKILL_FIELD), and they
+    count as part of the call's input.
     """
 
     in_columns: ClassVar[frozenset[str]] = AgentHook.in_columns | {SKILL_FIELD}
@@ -153,7 +153,7 @@ def build_claude_denial_events(build: HookEventBuilder) -> list[DedupedEvent]:
     return [build.build_hook_call_event("post_tool", ["tool_input", "reason"], error=error)]
 
 
-# How Claude Code tells its model that it did not let a call run, by its own rules and nobody's word.
+# The texts by which Claude Code informs its model that its own rules, and no person, refused a call.
 _REFUSED = re.compile(
     r"\A(?:Error: )?(?:This command requires approval|Claude requested permissions? to .{1,2000}haven't granted it yet"
     r"|.{1,2000} was blocked\. For security, Claude Code"
@@ -176,9 +176,9 @@ FAILED_STATUSES = frozenset({"failed", "error", "killed", "stopped", "cancelled"
 
 @dataclass(frozen=True, slots=True)
 class TaskNotice:
-    """What Claude Code tells its model, in a person's place, of a task that ran in the background.
+    """Claude Code's notice to its model, in place of a prompt, about a task that ran in the background.
 
-    `result` is what came of it, in words. `call_id` names the call that started it, None where it does not say.
+    `result` is the outcome as text. `call_id` is the id of the call that started it, None where it is not given.
     """
 
     task_id: str
@@ -188,7 +188,7 @@ class TaskNotice:
     duration_ms: int | None
 
     def background_task_end_values(self, session: str) -> dict[str, Any]:
-        """Return the values of the event that ends the call; hooks and transcripts tell it under the same origin."""
+        """Return the values of the event that ends the call; hooks and transcripts give it the same origin."""
         end_values = (
             {"error": self.result} if self.status in FAILED_STATUSES else {"tool_output": self.result}
         )
@@ -214,7 +214,7 @@ def split_text_at_xml_tag(text: str, tag: str) -> tuple[str, str, str] | None:
 
 
 def parse_task_notices(text: str) -> list[TaskNotice]:
-    """Return the notices of tasks that a text consists of; none where anything else stands in it."""
+    """Return the notices of tasks that a text consists of; none where it contains anything else."""
     notices: list[TaskNotice] = []
     while text.strip() and len(notices) < MOST_NOTICES:
         parts = split_text_at_xml_tag(text, NOTICE)
@@ -259,7 +259,7 @@ def build_claude_call_result_events(build: HookEventBuilder) -> list[DedupedEven
 
 
 def build_claude_prompt_events(build: HookEventBuilder) -> list[DedupedEvent]:
-    """A person typed, or Claude Code tells of tasks in their place: those end their calls."""
+    """Return the events of a prompt; where it is Claude Code's notices about tasks, the ends of their calls."""
     notices = parse_task_notices(build.hook.text_field("prompt") or "")
     if not notices:
         return hooks.build_prompt_events(build)
@@ -383,7 +383,7 @@ class ClaudeCodeDialect(Dialect):
     def build_decision_reply(
         self, name: str, decision: str, reason: str, added: Mapping[str, Any]
     ) -> AgentReply | None:
-        """Return the answer to a PreToolUse, which can be told to ask, or to a PermissionRequest, which asks already.
+        """Return the answer to a PreToolUse, which supports "ask", or to a PermissionRequest, which asks already.
 
         The command of a skill can only be allowed or denied, a slash command only blocked: nobody could be asked there.
         """
@@ -418,7 +418,7 @@ class ClaudeCodeDialect(Dialect):
         return build_claude_hook_reply(name, denial, decision=verdict)
 
     def deny_and_stop_turn(self, hook: AgentHook, reason: str) -> AgentReply | None:
-        """Return a denial that also ends the turn: by `interrupt` for a PermissionRequest, which heeds nothing else."""
+        """Return a denial that also ends the turn: by `interrupt` for a PermissionRequest, which only supports that."""
         reply = super().deny_and_stop_turn(hook, reason)
         if reply is None or reply.denial is None or hook.name != "PermissionRequest":
             return reply
@@ -455,8 +455,8 @@ class ClaudeCodeDialect(Dialect):
     def reply_to_postpone_call(self, hook: AgentHook, started: str) -> AgentReply | None:
         """Return the answer after which a headless run ends (`stop_reason: tool_deferred`); resumed, it asks again.
 
-        Tried with version 2.1.197, also with several calls in a turn: what was deferred did not run. Nothing but a
-        headless run heeds it, and it was not tried with sub-agents.
+        Tried with version 2.1.197, also with several calls in a turn: what was deferred did not run. Only headless
+        runs support it, and it was not tried with sub-agents.
         """
         if hook.name != "PreToolUse" or started != HEADLESS or hook.subagent_label is not None:
             return None

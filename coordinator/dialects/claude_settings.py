@@ -1,4 +1,4 @@
-"""The settings with which Claude Code reports to this server: for one person, or for everybody on a machine."""
+"""The settings with which Claude Code reports to this server, for one user or for all users of a machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Lines of Claude Code's transcripts as events. Pure translation: no clock, no database.
 
 The format is Claude Code's own affair and changes with its releases, so a line is read for what it holds and
-nothing is taken for granted: what has no meaning here is named by its type and left out. Each event names, beside
-its line, the origins under which hooks or telemetry may have reported the same, as the other two dialects name them.
+nothing is taken for granted: what has no meaning here is named by its type and left out. In addition to its line, each
+event names the origins under which hooks or telemetry may have reported the same, as the other two dialects name them.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class ClaudeTranscriptReader:
         return [line.to_imported_line(events)] if events else []
 
     def add_line_to_conversation_tree(self, line: ClaudeTranscriptLine, *, is_spoken: bool = False) -> None:
-        """Note where in the session's own conversation a line stands."""
+        """Record the position of a line in the session's own conversation."""
         if (uuid := line.text_field("uuid")) and line.subagent_label is None:
             self.tree.add_line(uuid, ConversationLine(line.parent_uuid, line.occurred_at, is_spoken))
 
@@ -215,7 +215,7 @@ class ClaudeTranscriptReader:
         )
 
     def convert_subagent_progress_line(self, line: ClaudeTranscriptLine) -> list[ImportedLine]:
-        """Return the calls and results of a sub-agent, and count its requests; its words stand in its own file."""
+        """Return the calls and results of a sub-agent, and count its requests; its messages are in its own file."""
         kind = line.text_field("type")
         if kind not in {"assistant", "user"}:
             return []
@@ -231,7 +231,7 @@ class ClaudeTranscriptReader:
     def build_end_of_file_events(self, now: datetime) -> list[ImportedLine]:
         """Return what is left at the file's end: titles, and the last requests, unless their answers are being written.
 
-        A summary may stand in the file of the session that came after: it counts where its conversation does.
+        A summary may be in the file of the session that came after: it counts where its conversation does.
         """
         for leaf, title in self.summaries.items():
             if leaf in self.uuids and self.titles.get(self.session, (0, ""))[0] <= TITLES["summary"][1]:
@@ -282,7 +282,7 @@ _TOKENS = {
     "cache_read_tokens": "cache_read_input_tokens",
     "cache_write_tokens": "cache_creation_input_tokens",
 }
-HOUR_CACHE = "cache_write_1h_tokens"  # beside _TOKENS: part of what was written to a cache
+HOUR_CACHE = "cache_write_1h_tokens"  # in addition to _TOKENS: part of what was written to a cache
 
 
 def claude_token_counts(usage: dict[str, Any]) -> dict[str, int]:
@@ -298,7 +298,7 @@ def claude_token_counts(usage: dict[str, Any]) -> dict[str, int]:
 
 
 def claude_usage_detail(usage: dict[str, Any], tokens: dict[str, int]) -> UsageDetail:
-    """Return what a message's usage says beside its tokens."""
+    """Return the details of a message's usage other than its tokens."""
     searches, tier, speed = usage.get("server_tool_use"), usage.get("service_tier"), usage.get("speed")
     return UsageDetail(
         provider=PROVIDER,
@@ -583,7 +583,7 @@ def read_claude_user_text(line: ClaudeTranscriptLine, text: str, number: int) ->
 
 
 def is_only_injected_context(text: str) -> bool:
-    """Say whether a text has nothing but what was added beside a person's words."""
+    """Return whether a text is only context that was added to a person's prompt."""
     position = 0
     while opening := _BESIDE_PROMPT.match(text, position):
         closing = f"</{opening[1]}>"
@@ -597,7 +597,7 @@ def is_only_injected_context(text: str) -> bool:
 def build_background_task_end_events(
     line: ClaudeTranscriptLine, notices: list[TaskNotice], number: int
 ) -> Iterator[ImportedEvent]:
-    """Yield the ends of calls that went on in the background, as hooks tell them."""
+    """Yield the ends of calls that went on in the background, in the form that hooks report."""
     for index, notice in enumerate(notices):
         values = notice.background_task_end_values(line.claude_session_id)
         end_origin = values.pop("origin")

@@ -1,8 +1,8 @@
 """Codex's telemetry (`[otel]` in its config.toml) as events.
 
-Recorded with version 0.169.0: log records named `codex.*`, which name their session `conversation.id`, tell calls by
-the ids that its hooks use, and tokens in a `codex.sse_event` of the kind response.completed. Of its spans, which are
-about its own working, only `session_loop` says something here: its end is that of the session. The other decisions than
+Recorded with version 0.169.0: log records named `codex.*`, which name their session `conversation.id`, identify calls
+by the ids that its hooks use, and have tokens in a `codex.sse_event` of the kind response.completed. Of its spans,
+which are about its internals, only `session_loop` is used: its end is that of the session. Decisions other than
 `approved` were only read.
 """
 
@@ -127,7 +127,7 @@ def is_from_signalbox_runner(record: TelemetryRecord) -> bool:
 def is_codex_event_without_session(record: TelemetryRecord, event: DedupedEvent) -> bool:
     """Say whether an event makes no session by itself.
 
-    A request to a model follows a prompt, or names a conversation. A runner of ours tells of its sessions itself; what
+    A request to a model follows a prompt, or names a conversation. A runner of ours reports its sessions itself; what
     else its Codex reports are sub-agents of theirs.
     """
     return event.event_type == MODEL_REQUEST or is_from_signalbox_runner(record)

@@ -46,7 +46,7 @@ from coordinator.usage.amounts import UsageDetail
 from coordinator.usage.limit_readings import LimitReading, parse_codex_rate_limits
 
 COMMANDS = frozenset({"exec_command", "shell", "shell_command", "container.exec", "local_shell"})
-# What Codex tells the model of itself, in a person's place; newer versions mark it (`provenance`).
+# Beginnings of texts that Codex itself sends to the model as a prompt; newer versions mark them (`provenance`).
 NOT_TYPED = (
     "<environment_context>",
     "<user_instructions>",
@@ -97,7 +97,7 @@ class CodexPendingCall:
 class CodexReplay:
     """The lines at the beginning of a fork or a sub-agent that repeat what its parent's rollout has.
 
-    Codex writes the parent's lines anew when it begins the thread, all in one go and mostly with the times of the copy.
+    Codex copies the parent's lines when it begins the thread, all in one go and mostly with the times of the copy.
     They end where the first line comes that was written by itself. Of the last turn before that nobody can say at once
     whether it is the parent's or has just begun here. So its lines are held back: it is the thread's own if it is in no
     copy before and no answer of a model is in it.
@@ -176,7 +176,7 @@ class CodexTranscriptReader:
         return [line for rollout_line in own for line in self.read_rollout_line(*rollout_line)]
 
     def upgrade_2025_rollout_line(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return a line of a rollout of 2025 as later ones have it: its items stood by themselves, without times."""
+        """Return a line of a rollout of 2025 in the later form: its items had no envelope and no times."""
         if "record_type" in fields:
             return {"type": "world_state", "payload": {}}
         if "type" not in fields and find_text_field(fields, "id"):
@@ -239,7 +239,7 @@ Meaning = Callable[[CodexTranscriptReader, dict[str, Any], TranscriptRecord], Ev
 def read_session_meta(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
-    """Note of which thread the lines are. A sub-agent's thread names its session beside its own id."""
+    """Record the thread of the lines. A sub-agent's thread names its session in addition to its own id."""
     thread = find_text_field(payload, "id") or reader.session
     if reader.has_meta:  # a copy of an earlier session's, in the file of one that goes on from there
         return
@@ -544,7 +544,7 @@ def codex_token_counts(usage: Any) -> dict[str, int]:
 
 
 def codex_usage_detail(usage: Any) -> UsageDetail:
-    """Return what a request's usage says beside its tokens."""
+    """Return the details of a request's usage other than its tokens."""
     usage_fields = usage if isinstance(usage, dict) else {}
     return UsageDetail(
         provider="openai", reasoning_tokens=count_or_zero(usage_fields.get("reasoning_output_tokens"))

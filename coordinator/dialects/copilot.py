@@ -2,11 +2,11 @@
 
 Recorded and tried with version 1.0.102 (`@github/copilot`). It hands its hooks snake_case fields, their name and
 Claude Code's names of tools where the settings name the events in PascalCase; so that is how they must be set. Only
-Notification still comes in camelCase. They tell the time, and give calls no id. A PreToolUse can be allowed, denied or
-asked, and may change the input; without a terminal, ask is a denial with the reason. PermissionRequest comes before
-Copilot's own rules are looked at, for nearly every call that PreToolUse has told already: it is neither held nor told.
+Notification still comes in camelCase. They include the time, and give calls no id. A PreToolUse can be allowed, denied
+or asked, and may change the input; without a terminal, ask is a denial with the reason. PermissionRequest comes before
+Copilot's own rules are checked, for nearly every call that PreToolUse has reported: it is neither held nor recorded.
 The hooks of a sub-agent name a session of its own, and the one that started it as `parent_agent_id`.
-What the assistant says is in no hook but SubagentStop, and in its transcript, which Stop names.
+Messages of the assistant are in no hook but SubagentStop, and in its transcript, which Stop names.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ HOOK_TOOLS = {
 }
 # How the output of a command ends.
 _EXIT_CODE = re.compile(r"\n?<shellId: \S{1,100} completed with exit code (-?\d{1,9})>\s*\Z")
-# Of a sub-agent: its prompt stands in the call that starts it, and SubagentStop tells its end.
+# Of a sub-agent: its prompt is in the call that starts it, and SubagentStop reports its end.
 _TOLD_BY_PARENT = frozenset({"UserPromptSubmit", "Stop"})
 _TRANSCRIPT = re.compile(r"session-state[/\\]([0-9a-fA-F-]{36})[/\\]events\.jsonl\Z")
 
@@ -82,9 +82,9 @@ class CopilotHook(HookWithoutCallId):
 
 
 def copilot_session_id_of_hook(hook: AgentHook) -> str:
-    """Return the session that a hook belongs to: that of the person, also where a sub-agent tells.
+    """Return the session that a hook belongs to: that of the person, also for a sub-agent's hook.
 
-    A sub-agent's hooks name who started it; where that is another sub-agent, only its end tells the person's session.
+    A sub-agent's hooks name who started it; where that is another sub-agent, only its end names the person's session.
     """
     if hook.text_field("agent_id") is None:
         return hook.session
@@ -93,7 +93,7 @@ def copilot_session_id_of_hook(hook: AgentHook) -> str:
 
 
 def build_copilot_call_result_events(build: HookEventBuilder) -> list[DedupedEvent]:
-    """Return the result: the text that the model was told, as an error where it failed or was denied."""
+    """Return the result: the text that the model received, as an error where it failed or was denied."""
     tool_result = build.hook.fields.get("tool_result")
     uses = ["tool_input", "tool_result"]
     if not isinstance(tool_result, dict):
@@ -109,7 +109,7 @@ def build_copilot_call_result_events(build: HookEventBuilder) -> list[DedupedEve
 
 
 def parse_copilot_result_text(text: Any) -> dict[str, Any]:
-    """Return the columns of a call's result that its model was told: a command that failed is told as a success."""
+    """Return the columns of the result that the model received; Copilot reports failed commands as successes."""
     ended = _EXIT_CODE.search(text) if isinstance(text, str) else None
     if ended is None:
         return {"tool_output": text}

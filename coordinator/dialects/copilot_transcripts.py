@@ -1,7 +1,7 @@
 """GitHub Copilot CLI's sessions (`~/.copilot/session-state/SESSION/events.jsonl`) as events.
 
 Recorded with version 1.0.102 (`@github/copilot`): the session's start, messages of a person and of the agent, calls,
-tokens of each request, sub-agents (their events stand in the same file, with an `agentId`). Only read, in the schema
+tokens of each request, sub-agents (their events are in the same file, with an `agentId`). Only read, in the schema
 that it brings along: reasoning, errors, compaction. Its hooks name tools as Claude Code does; so they are named here.
 """
 
@@ -110,7 +110,7 @@ class CopilotTranscriptReader:
     def read_copilot_prompt(
         self, fields: dict[str, Any], record: TranscriptRecord, agent: str | None
     ) -> Iterator[ImportedEvent]:
-        """Yield what a person typed; what a sub-agent is told stands in the call that starts it."""
+        """Yield what a person typed; a sub-agent's prompt is in the call that starts it."""
         text = find_text_field(fields, "content")
         if text and agent is None:
             yield record.build_imported_message("user", [make_text_block(text)], "content")

@@ -2,9 +2,9 @@
 
 Only read, never run: Cursor's documentation of its hooks (`cursor.com/docs/hooks`, as others quote it), the reference
 of Cupcake for Cursor 2.0 and an issue that quotes the code of cursor-agent 2026.07.23 (`cursor/cookbook`, number 50).
-They tell no time. A call is told twice over: by the generic preToolUse and postToolUse, with its id, and by hooks of
-its kind (before and after a command, an MCP tool, a file) without one; set the ones or the others. An answer "ask" is
-heeded for a command and an MCP tool, and not for preToolUse, which alone may change the input.
+They include no time. A call is reported twice: by the generic preToolUse and postToolUse, with its id, and by hooks of
+its kind (before and after a command, an MCP tool, a file) without one; configure one of the two sets. An answer "ask"
+works for a command and an MCP tool, and not for preToolUse, which alone may change the input.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def parse_json_or_text(text: str) -> Any:
 
 
 def build_cursor_call_start_events(build: HookEventBuilder) -> list[DedupedEvent]:
-    # What stands in the file is not told: the agent reads it, people need not.
+    # The file's content is left out: the agent reads it, people need not.
     uses = ["tool_input", "command", "file_path", "content", "attachments"]
     return [build.build_hook_call_event("pre_tool", uses)] if build.hook.has_tool_name else []
 
@@ -195,13 +195,13 @@ class CursorDialect(Dialect):
     session_fields = NAMES
     meanings = _MEANINGS
     subjects = SUBJECTS
-    mcp_name = "MCP:{tool}"  # as preToolUse has it; beforeMCPExecution tells the server
+    mcp_name = "MCP:{tool}"  # as preToolUse has it; beforeMCPExecution names the server
     cannot_ask = hooks.cannot_ask_message("Cursor", "its window")
 
     def build_decision_reply(
         self, name: str, decision: str, reason: str, added: Mapping[str, Any]
     ) -> AgentReply:
-        """Return the answer; only some hooks can be told to ask."""
+        """Return the answer; only some hooks support "ask"."""
         if decision == ASK and name not in ASKABLE:
             decision, reason = DENY, self.format_denial_reason(decision, reason)
         answer: Answer = {"permission": decision}

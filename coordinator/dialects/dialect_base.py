@@ -1,8 +1,8 @@
 """The base class of every agent's dialect. Pure.
 
-The pipeline of hooks in `edge` asks it. `.docs/develop/howto.md` lists what else an agent needs. What is decided, and
-with which message, is the same for every agent and stands here. An agent's module says how that looks in its own
-JSON, and what of it the agent understands.
+The pipeline of hooks in `edge` uses it. `.docs/develop/howto.md` lists what else an agent needs. Decisions and their
+messages are the same for every agent and are defined here. An agent's module defines their form in the agent's own
+JSON, and which of them the agent supports.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class AgentReply:
 
 
 def describe_input_edit(who: str, before: Mapping[str, Any], after: Any) -> str:
-    """Return what the model is told of its call that a person changed."""
+    """Return the text that informs the model that a person changed its call."""
     changed = {
         name: value for name, value in after.items() if before.get(name, value) != value or name not in before
     }
@@ -109,7 +109,7 @@ class Dialect(ABC):
     turn_ends: ClassVar[frozenset[str]]  # after these no message is unfinished any more
     notes: ClassVar[frozenset[str]] = frozenset()  # an answer may carry a text for the model
     stops: ClassVar[frozenset[str]] = frozenset()  # of `calls`: an answer may end the agent's turn
-    # Further hooks whose answer may, with an edited input, tell the model of the edit.
+    # Further hooks whose answer may, with an edited input, inform the model of the edit.
     edit_notes: ClassVar[frozenset[str]] = frozenset()
 
     # --- how they are read --------------------------------------------------------------------------------
@@ -133,11 +133,13 @@ class Dialect(ABC):
     # By tool, the field of its input that rules look at. These tools are offered where a rule is written.
     subjects: ClassVar[Mapping[str, str]]
     mcp_name: ClassVar[str] = "mcp__{server}__{tool}"  # how rules know a call of an MCP server's tool
-    detail_fields: ClassVar[tuple[str, ...]] = ()  # fields of a hook that its card shows, beside the folder
+    detail_fields: ClassVar[
+        tuple[str, ...]
+    ] = ()  # fields of a hook that its card shows, in addition to the folder
 
     # --- how it is answered -------------------------------------------------------------------------------
 
-    can_ask: ClassVar[bool] = True  # whether it can be told to ask its own person; else ask is a denial
+    can_ask: ClassVar[bool] = True  # whether it can be made to ask its own person; else ask is a denial
     cannot_ask: ClassVar[str] = ""  # what its model reads in place of a question
 
     @property
@@ -147,7 +149,7 @@ class Dialect(ABC):
 
     @property
     def has_mcp_server_names(self) -> bool:
-        """Whether a call tells of which MCP server its tool is: grants apply to no other."""
+        """Whether a call names the MCP server of its tool: grants apply to no other."""
         return self.mcp_name.startswith(PREFIX)
 
     # --- reading ------------------------------------------------------------------------------------------
@@ -240,14 +242,14 @@ class Dialect(ABC):
         ]
 
     def add_call_details(self, hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-        """Return the call with what its card shows beside its input."""
+        """Return the call with what its card shows in addition to its input."""
         details = {"cwd": hook.working_folder} | {name: hook.text_field(name) for name in self.detail_fields}
         # A card shows a command in full by itself.
         is_command = self.subjects.get(hook.tool_name, "command") == "command"
         return replace(call, target=None if is_command else call.about, details=details)
 
     def describe_offered_rule(self, rule: Mapping[str, Any]) -> str:
-        """Return what a rule does that the agent offers to make stand."""
+        """Return the description of a permanent rule that the agent offers."""
         return json.dumps(rule)
 
     def build_tool_call_request(
@@ -283,7 +285,7 @@ class Dialect(ABC):
         """Return a decision (allow, deny or ask) about a call as the answer to the hook `name`.
 
         `added` is what a person added: `updated_input`, `suggestions`. None where the agent's own prompt, which
-        stands already, asks. Where the agent cannot be told to ask (`can_ask`), ask is a denial.
+        is shown already, asks. Where the agent cannot be made to ask (`can_ask`), ask is a denial.
         """
 
     def format_denial_reason(self, decision: str, reason: str) -> str:
@@ -314,7 +316,7 @@ class Dialect(ABC):
         return self.deny_and_stop_turn(hook, reason)
 
     def deny_and_stop_turn(self, hook: AgentHook, reason: str) -> AgentReply | None:
-        """Return a denial that also ends the agent's turn; an agent that cannot be stopped is told to stop."""
+        """Return a denial that also ends the agent's turn; an agent that cannot be stopped is asked to stop."""
         reason = f"{reason} {TURN_ENDS}"
         reply = self.build_decision_reply(hook.name, DENY, reason, {})
         if reply is None or hook.name not in self.stops:
@@ -361,15 +363,15 @@ class Dialect(ABC):
         return self.build_decision_reply(hook.name, DENY, answer_text, {})
 
     def can_explain_edit(self, hook: AgentHook) -> bool:
-        """Say whether the answer to this hook may tell the model that a person changed its call."""
+        """Return whether the answer to this hook may inform the model that a person changed its call."""
         return hook.name in self.notes | self.edit_notes and self.supports_model_notes(hook)
 
     def reply_to_timeout(self, hook: AgentHook, seconds: float, *, deny: bool) -> AgentReply | None:
-        """Return what to say when nobody answered in time; None leaves the call to the agent's own prompt.
+        """Return the answer when nobody decided in time; None leaves the call to the agent's own prompt.
 
-        A call that policy wanted asked has no prompt yet where the agent did not mean to ask: it is told to show
-        one, or to deny where it has none, else a call that the agent's own rules let through would run without
-        anybody's word.
+        A call that policy wanted asked has no prompt yet where the agent did not mean to ask. The answer makes it
+        show one, or deny where it has none, else a call that the agent's own rules allow would run without any
+        person's decision.
         """
         timeout_text = f"Nobody answered in Signalbox within {seconds:.0f} s."
         return self.build_decision_reply(hook.name, DENY if deny else ASK, timeout_text, {})
@@ -400,9 +402,9 @@ class Dialect(ABC):
         return self.build_decision_reply(hook.name, DENY, denial_text, {})
 
     def reply_when_no_person_decides(self, name: str, ruling: Ruling, reason: str) -> AgentReply | None:
-        """Return what to say to the hook `name` where policy denies, or asks and no person could decide (`why`).
+        """Return the answer to the hook `name` where policy denies, or asks and no person could decide (`reason`).
 
-        None where the agent's own prompt stands already, and where policy neither denies nor asks.
+        None where the agent's own prompt is shown already, and where policy neither denies nor asks.
         """
         if ruling.decision not in {ASK, DENY}:
             return None
@@ -414,11 +416,11 @@ class Dialect(ABC):
     def rule_on_unreadable_call(
         self, name: str, ruling: Ruling, reason: str, *, is_broken: bool = True
     ) -> Ruling:
-        """Return what becomes of a call that could not be read (`why`), where policy at worst says this of it.
+        """Return the ruling on a call that could not be read (`reason`); `ruling` is the strictest possible one.
 
         A body that `is_broken` will not be better next time: its call is denied where policy asks or denies, unless
-        the agent's own prompt stands already and may decide. Otherwise that stays, with this reason in place of its
-        own, which may be about other calls.
+        the agent's own prompt is shown already and may decide. Otherwise the ruling is kept, with this reason in
+        place of its own, which may be about other calls.
         """
         asks_there = name in self.prompts and ruling.decision == ASK and not ruling.deny_at_deadline
         if ruling.decision not in {ASK, DENY} or (is_broken and asks_there):
@@ -463,7 +465,7 @@ class Dialect(ABC):
         return self.build_call_end_event(hook, session_id, call_id, reason)
 
     def build_unreported_call_end_event(self, hook: AgentHook, session_id: str) -> DedupedEvent | None:
-        """Return the end of a call that runs and of whose result no hook tells; None for any other hook."""
+        """Return the end of a call that runs and whose result no hook reports; None for any other hook."""
         if hook.name not in self.without_result or hook.call_id is None or not self.is_call_hook(hook):
             return None
         return self.build_call_end_event(hook, session_id, hook.call_id, None)

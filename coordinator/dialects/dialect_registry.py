@@ -11,7 +11,7 @@ from coordinator.dialects.dialect_base import Dialect
 from coordinator.importing.lines import LineReader
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
-# Of agents whose hooks tell less than all they said, and bring lines of their transcripts along. They stand here
+# Of agents whose hooks do not report all messages, and have lines of their transcripts attached. They are here
 # because the modules that read transcripts import the dialects.
 _LINE_READERS: dict[str, Callable[[str], LineReader]] = {
     "codex": codex_transcripts.CodexTranscriptReader,
@@ -29,7 +29,7 @@ def load_dialect(name: str) -> Dialect:
 DIALECTS = {name: load_dialect(name) for name in AGENT_TITLES}
 
 
-# Whose calls transcripts tell, by the tool's name: the first agent that has one of that name, which is Claude Code.
+# The dialect of a transcript's call, by tool name: the first agent that has a tool of that name (Claude Code).
 _BY_TOOL = {tool: dialect for dialect in reversed(DIALECTS.values()) for tool in dialect.tools}
 
 

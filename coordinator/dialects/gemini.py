@@ -1,10 +1,10 @@
 """Gemini CLI's dialect: its hooks as events, and answers in its own JSON.
 
 Recorded and tried with version 0.61.0 (`@google/gemini-cli`); what it does with an answer was read in that version's
-own code. Its hooks tell the time, and no turn and no call: a call's id is made here, and the timeline finds its
-result. A BeforeTool that says allow lets its own rules decide, which may ask in its terminal. One that says ask does
-so, too, but without a terminal (`gemini -p`) it then hangs for ever, so it is never told to ask.
-Before each request to its model it says PreCompress, whether or not it compresses anything: that is left out.
+own code. Its hooks include the time, but no turn and no call id: a call's id is made here, and the timeline finds its
+result. The answer allow to a BeforeTool lets its own rules decide, which may ask in its terminal. The answer ask does
+so, too, but without a terminal (`gemini -p`) it then hangs for ever, so ask is never sent.
+Before each request to its model it sends PreCompress, whether or not it compresses anything: that is left out.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class GeminiHook(HookWithoutCallId):
 
 
 def build_gemini_call_result_events(build: HookEventBuilder) -> list[DedupedEvent]:
-    """Return the result: what the person saw and what the model was told, or the error."""
+    """Return the result: what the person saw and what the model received, or the error."""
     tool_response = build.hook.fields.get("tool_response")
     error = tool_response.get("error") if isinstance(tool_response, dict) else None
     uses = ["tool_input", "tool_response"]
@@ -79,7 +79,7 @@ def build_gemini_call_result_events(build: HookEventBuilder) -> list[DedupedEven
 
 
 def build_gemini_session_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
-    """Return the end. Where Ctrl-C ends it, version 0.61.0 tells it three times within half a second."""
+    """Return the end. On Ctrl-C, version 0.61.0 reports it three times within half a second."""
     (end,) = hooks.build_session_end_events(build)
     moment = instants.parse_instant(build.hook.at)
     if build.hook.text_field("timestamp") and moment is not None:
@@ -146,7 +146,7 @@ class GeminiDialect(Dialect):
     def build_decision_reply(
         self, _name: str, decision: str, reason: str, added: Mapping[str, Any]
     ) -> AgentReply:
-        """Return the answer to a BeforeTool, which is never told to ask."""
+        """Return the answer to a BeforeTool, which is never "ask"."""
         if decision in {ASK, DENY}:
             reason = self.format_denial_reason(decision, reason)
             return AgentReply({"decision": DENY, "reason": reason}, reason)

@@ -1,8 +1,8 @@
 """Gemini CLI's telemetry (`telemetry` in its settings.json) as events.
 
 Recorded with version 0.61.0: log records named `gemini_cli.*`, which name their session `session.id`. They give a call
-no id and its hooks none either, so calls are told by telemetry only where no hook tells any of the session's. Its spans
-tell the same again. Nothing tells a session's end. Rejections (`decision: reject`) and api_error were only read.
+no id and its hooks none either, so calls are taken from telemetry only where no hook reports any of the session's. Its
+spans repeat the same. A session's end is not reported. Rejections (`decision: reject`) and api_error were only read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from coordinator.usage.amounts import UsageDetail
 PROGRAM = "gemini"
 SERVICE = "gemini-cli"
 PREFIX = "gemini_cli."
-# What events have columns for, and whole requests and answers, which other records tell in parts.
+# Attributes with columns of their own, and whole requests and answers, which other records have in parts.
 TEXTS = frozenset({"prompt", "function_args", "request_text", "response_text"})
 
 

@@ -1,8 +1,8 @@
 """Gemini CLI's chats (`~/.gemini/tmp/PROJECT/chats/session-*.jsonl`) as events.
 
 Recorded with version 0.61.0 (`@google/gemini-cli`): a header, `$set`, messages of a person and of Gemini with
-thoughts, tokens and calls. A message is written again whenever something was added to it; each of its parts is told
-once here, as soon as it is whole. Only read, in that version's own code: `$rewindTo`, the `info`, `warning` and `error`
+thoughts, tokens and calls. A message is written again whenever something was added to it; each of its parts is yielded
+once, as soon as it is whole. Only read, in that version's own code: `$rewindTo`, the `info`, `warning` and `error`
 messages, summaries, sub-agents' files (`chats/SESSION/ID.jsonl`, `kind: subagent`), and that older versions wrote one
 JSON document a session (`session-*.json`) with the same header and its `messages`.
 """
@@ -49,7 +49,7 @@ from coordinator.sessions.reports import REWIND
 from coordinator.usage.amounts import UsageDetail
 
 PROGRAM = "gemini"
-# What Gemini CLI tells the model of itself, in a person's place.
+# Beginnings of texts that Gemini CLI itself sends to the model as a prompt.
 NOT_TYPED = ("<session_context>", "<hook_context>", "<state_snapshot>")
 OVER = frozenset({"success", "error", "cancelled"})
 CANCELLED = "Rejected or interrupted in the terminal."
@@ -150,7 +150,7 @@ class GeminiTranscriptReader:
             self.message_times[name] = record.at
         if not events:
             return []
-        # A later snapshot of the chat has more of a message than an earlier one: each tells what it has.
+        # A later snapshot of the chat has more of a message than an earlier one: each yields what it has.
         parts = "".join(event.event.origin for event in events)
         key = f"{record.key}:{hashlib.sha256(parts.encode()).hexdigest()[:16]}"
         return [ImportedLine(record.session, key, record.at, self.facts, events)]
@@ -225,7 +225,7 @@ class GeminiTranscriptReader:
     def read_gemini_notice(
         self, fields: dict[str, Any], record: TranscriptRecord, name: str
     ) -> Iterator[ImportedEvent]:
-        """Yield what Gemini CLI itself told its user."""
+        """Yield the notices of Gemini CLI itself to its user."""
         text = "\n\n".join(
             str(content_block["text"])
             for content_block in convert_gemini_content(fields.get("content"))
@@ -277,7 +277,7 @@ GEMINI_COUNTS = ("input", "cached", "output", "thoughts", "tool", "total")
 
 
 def normalize_gemini_tokens(counts: dict[str, int]) -> dict[str, int]:
-    """Return a request's tokens by kind. What tools put in is beside the input where the total says so."""
+    """Return a request's tokens by kind. Tools' tokens are added to the input where the total counts them apart."""
     apart = counts["total"] >= counts["input"] + counts["output"] + counts["thoughts"] + counts["tool"]
     return {
         "input_tokens": max(0, counts["input"] - counts["cached"]) + (counts["tool"] if apart else 0),
@@ -288,7 +288,7 @@ def normalize_gemini_tokens(counts: dict[str, int]) -> dict[str, int]:
 
 
 def gemini_usage_detail(record: dict[str, Any]) -> UsageDetail:
-    """Return what a request's tokens say beside their kinds. Those of tools are part of the input."""
+    """Return the details of a request's tokens in addition to their kinds. Those of tools are part of the input."""
     return UsageDetail(
         provider="google",
         reasoning_tokens=count_or_zero(record.get("thoughts")),
@@ -297,7 +297,7 @@ def gemini_usage_detail(record: dict[str, Any]) -> UsageDetail:
 
 
 def gemini_call_result_columns(call: dict[str, Any], status: str) -> dict[str, Any]:
-    """Return a call's result as in its hook: what the model was told, and what the person saw."""
+    """Return a call's result as in its hook: what the model received, and what the person saw."""
     response_fields, error = gemini_function_response(call.get("result"))
     result_display = call.get("resultDisplay")
     if status == "cancelled":

@@ -1,10 +1,10 @@
 """Goose's dialect: its hooks as events, and answers in its own JSON.
 
 Only read, never run: the documentation of its hooks (`guides/context-engineering/hooks` in the repository
-`block/goose` at 0825b57, 2026; hooks exist since 1.38). They tell no time, and each call's id. A PreToolUse is allowed
-or blocked; it cannot be told to ask, and runs no edited input. A result is not told, only that there is one. Hooks of
-one kind of tool (before a command, after an edit) repeat what the general ones say and are left out. A tool is named
-`extension__tool`: whether the extension is an MCP server is not told, so rules apply to it and grants do not.
+`block/goose` at 0825b57, 2026; hooks exist since 1.38). They include each call's id, but no time. A PreToolUse is
+allowed or blocked; "ask" and an edited input are not supported. A result is not included, only that there is one.
+Hooks of one kind of tool (before a command, after an edit) repeat the general ones and are left out. A tool is named
+`extension__tool`: whether the extension is an MCP server is unknown, so rules apply to it and grants do not.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class GooseDialect(Dialect):
     def build_decision_reply(
         self, _name: str, decision: str, reason: str, _added: Mapping[str, Any]
     ) -> AgentReply:
-        """Return the answer to a PreToolUse, which cannot be told to ask."""
+        """Return the answer to a PreToolUse, which does not support "ask"."""
         if decision == ALLOW:
             return AgentReply({"decision": "allow"})
         reason = self.format_denial_reason(decision, reason)

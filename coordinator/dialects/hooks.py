@@ -1,8 +1,8 @@
 """Hooks as agents post them, and the events that most agents' hooks share. Pure translation: no clock, no database.
 
-Hooks carry no time, no sequence and no id of their own, and may come twice or in any order: whoever takes one in
-stamps it, and each event here names its origin, so that a thing reported twice is written once. Fields that
-have no column are kept under their own names; a hook that nobody knows yet becomes a milestone of its name.
+Hooks carry no time, no sequence and no id of their own, and may come twice or in any order. The receiver stamps each
+with a time, and each event here names its origin, so that a thing reported twice is written once. Fields that
+have no column are kept under their own names; an unknown hook becomes a milestone of its name.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END, call_start_deduplication_origin
 
 ASKED = "permission_request"
-# What transcripts, hooks and telemetry tell alike (told_then).
+# Facts that transcripts, hooks and telemetry all report (text_origins_by_minute).
 TYPED, TURNS_WORDS, BEGUN, ENDED, SPENT = "typed", "a turn's words", "a call begins", "a call ends", "tokens"
 MINUTE_US = 60_000_000
-# The same words within this time are the same hook posted twice; later they may be said anew.
+# The same text within this time is the same hook posted twice; later it may be a new message.
 SAME_WITHIN = 5_000  # milliseconds
 # How far an agent's clock may be from ours and be believed; hooks that could not be posted come in days later.
 FAST, SLOW = timedelta(minutes=2), timedelta(days=8)
@@ -58,7 +58,7 @@ class ShellLines:
 class AgentHook:
     """One hook as it came in: its name, the agent's session id, all fields, and when it was received (canonical).
 
-    `sent_as` is the id under which whoever sends it may send it again; None where each arrival is a hook of its own.
+    `sent_as` is the id under which its sender may send it again; None where each arrival is a hook of its own.
     `unread` is why its body could not be read; `fields` then has what is certain of it all the same, and the beginning
     of the body as `body`.
     The properties read the fields as most agents name them; an agent with other names has a subclass.
@@ -141,7 +141,7 @@ class AgentHook:
 class HookWithoutCallId(AgentHook):
     """A hook of an agent that gives its calls no id: what begins a call gets one from us.
 
-    It follows from what the call is and when the agent told it, else from the id under which the hook was sent.
+    It is derived from the call's content and the agent's timestamp, else from the id under which the hook was sent.
     """
 
     in_columns: ClassVar[frozenset[str]] = frozenset({"session_id", "hook_event_name", "timestamp"})
@@ -168,7 +168,7 @@ class HookWithoutCallId(AgentHook):
 
 H = TypeVar("H", bound=AgentHook)
 OPENED_PER_CHARACTER = 10  # bytes of memory
-# Fields of a hook that are told also where its body is no JSON.
+# Fields that are extracted from a hook also where its body is no valid JSON.
 SURE_FIELDS = ("tool_name", "tool_use_id", "tool_call_id", "mcp_server_name", "turn_id", "generation_id")
 MOST_OF_UNREAD = 2_000  # bytes of a body that cannot be read which its event shows
 UNREAD = "unreadable_hook"
@@ -282,7 +282,7 @@ def count_json_keys(value: Any) -> int:
 
 
 def reject_duplicate_keys(body: bytes) -> None:
-    """Raise UnreadableJson for an object with a key that stands in it twice: readers differ in which one they take."""
+    """Raise UnreadableJson for an object with a duplicate key: readers differ in which one they take."""
 
     def reject_duplicate_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = {name for name, _ in pairs}
@@ -379,7 +379,7 @@ def call_summary_origin(session: str, call_id: str) -> str:
 
 
 def call_result_origins(session: str, call_id: str) -> tuple[str, ...]:
-    """Return the origins under which hooks tell a call's result, for what tells it in full itself."""
+    """Return the origins under which hooks report a call's result, for another source that has it in full."""
     hooks = ("PostToolUse", "PostToolUseFailure")
     return (
         call_result_origin(session, call_id),
@@ -390,7 +390,7 @@ def call_result_origins(session: str, call_id: str) -> tuple[str, ...]:
 def hook_reporting_origin(session: str, kind: str) -> str:
     """Return the origin that marks a session whose hooks report its `prompts` or `calls`.
 
-    Telemetry that has no ids in common with the agent's hooks tells these only where none does.
+    Telemetry that has no ids in common with the agent's hooks reports these only where no hook does.
     """
     return make_event_origin(session, "hooks tell", kind)
 
@@ -583,7 +583,7 @@ def build_prompt_events(build: HookEventBuilder) -> list[DedupedEvent]:
 
 
 def prompt_claim_origins(hook: AgentHook) -> tuple[str, ...]:
-    """Return the origins under which transcripts and telemetry would tell of a prompt."""
+    """Return the origins under which transcripts and telemetry would report a prompt."""
     prompt_origins = (make_event_origin(hook.session, "prompt", hook.turn_id),) if hook.turn_id else ()
     return (*prompt_origins, hook_reporting_origin(hook.session, "prompts"))
 

@@ -2,10 +2,10 @@
 
 OpenCode has no hook commands: it loads plugins, whose functions it calls. Ours (static/plugins/opencode.js) posts
 what those are handed. Recorded and tried with version 1.18.33 (`opencode-ai`). `tool.execute.before` holds each call,
-and cannot make OpenCode ask; `permission.asked` tells that OpenCode asks its own person, and `question.asked` that its
-agent does, or has a plan. A call's result is told by the part of the message that holds it, also where it failed or was
-refused. The tools of MCP servers carry names that do not say of which server they are (`server_tool`), so rules apply
-to them and grants do not.
+and cannot make OpenCode ask; `permission.asked` reports that OpenCode asks its own person, `question.asked` that its
+agent does, or has a plan. A call's result is in the part of the message that holds it, also where it failed or was
+refused. The names of MCP servers' tools (`server_tool`) do not say of which server they are, so rules apply to them
+and grants do not.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ SUBJECTS = {
 }
 # Of a permission that OpenCode asks for, which is named for what it is about and not for a tool.
 PERMISSIONS = {"bash": "command", "edit": "filepath", "webfetch": "url", "external_directory": "filepath"}
-# What the plugin does not post, and what says nothing that is not told otherwise.
+# Events that the plugin does not post, and those that repeat what others report.
 QUIET = frozenset(
     {"session.updated", "session.status", "session.diff", "message.part.delta", "permission.replied"}
 )
-EXACT_BELOW = 2**53  # whole numbers that a float tells apart
+EXACT_BELOW = 2**53  # whole numbers that a float represents exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +324,7 @@ class OpenCodeDialect(Dialect):
     def reply_with_question_answer(
         self, hook: AgentHook, call: ToolCallRequest, settled: Settled
     ) -> AgentReply | None:
-        """Return a person's answer: as OpenCode's own prompt gives it, where that stands already."""
+        """Return a person's answer: as OpenCode's own prompt gives it, where that is shown already."""
         question = questions.parse_question_of_tool_call(call.tool, call.tool_input)
         if hook.name != QUESTION or not isinstance(question, questions.AgentQuestions):
             return super().reply_with_question_answer(hook, call, settled)

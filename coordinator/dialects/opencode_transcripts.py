@@ -2,8 +2,8 @@
 
 Recorded with version 1.18.33 (`opencode-ai`): sessions, messages of a person and of the agent, and the parts text,
 tool, step-start, step-finish, patch. Only read, in what is public of its source: the parts reasoning, file, compaction,
-retry, subtask, agent and snapshot, errors of messages, sub-agents' sessions (sessions of their own, as its plugins hear
-them), and that versions before the database kept the same in files (`storage/session`, `/message`, `/part`).
+retry, subtask, agent and snapshot, errors of messages, sub-agents' sessions (sessions of their own, as for its
+plugins), and that versions before the database kept the same in files (`storage/session`, `/message`, `/part`).
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def opencode_part_duration(times: Any) -> int | None:
 
 
 def count_opencode_tokens(reported: Any) -> dict[str, int]:
-    """Return the tokens of a request. Thoughts are counted beside the output where the total says so."""
+    """Return the tokens of a request. Thoughts are added to the output where the total counts them apart."""
     tokens = reported if isinstance(reported, dict) else {}
     cache = tokens.get("cache") if isinstance(tokens.get("cache"), dict) else {}
     input_tokens, output_tokens, thought = (

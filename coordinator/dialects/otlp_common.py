@@ -1,4 +1,4 @@
-"""What logs and traces of OpenTelemetry share: plain values of OTLP's, who sends, and what becomes of a record."""
+"""Shared parts of OpenTelemetry logs and traces: plain values from OTLP, the emitter, and a record's events."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SessionReport:
 
 @dataclass(slots=True)
 class OmittedRecordCounts:
-    """What of an export was left out, by emitter, kind and name. Its sender is told, and so are people."""
+    """Counts of an export's omitted records, by emitter, kind and name, reported to its sender and to people."""
 
     omissions: Counter[tuple[TelemetryEmitter, OmissionKind, str]] = field(default_factory=Counter)
     emitter: TelemetryEmitter = field(default_factory=TelemetryEmitter)  # of the record that is being read

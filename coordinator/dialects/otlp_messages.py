@@ -1,4 +1,4 @@
-"""What was said to a model and by it, read from one span or log record, whatever its emitter calls the parts.
+"""The messages to and from a model, read from one span or log record, whatever its emitter calls the parts.
 
 Emitters put messages into attributes (as JSON, or one attribute for each part), into events of a span, or into log
 records of their own. All become the same list of parts: texts, calls of tools, and results of calls. The shapes are
@@ -127,7 +127,7 @@ def read_messages_of_model(record: TelemetryRecord) -> list[SpokenPart]:
 
 
 def read_tool_span_input_and_output(record: TelemetryRecord) -> tuple[Any, Any]:
-    """Return the input and the output of a tool's span that tells them in its events, as Strands does."""
+    """Return the input and the output of a tool's span that has them in its events, as Strands does."""
     tool_input = tool_output = None
     for name, fields in record.events:
         if name == "gen_ai.tool.message":

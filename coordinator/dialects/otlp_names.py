@@ -65,7 +65,7 @@ MODEL_CLIENT_SCOPE = re.compile(
     r"(?:^|[./_-])(?:openai|openai_v2|anthropic|bedrock|botocore|google_generativeai|google_genai|vertexai"
     r"|mistralai|groq|cohere|ollama|litellm|together|replicate|watsonx|sagemaker)(?:\.v\d)?$"
 )
-# Attributes by which a span is known to be about an agent or a model, whoever sent it.
+# Attributes by which a span is known to be about an agent or a model, from any emitter.
 OF_AI = ("gen_ai.", "llm.", "ai.", "openinference.", "traceloop.", "langsmith.")
 
 

@@ -15,7 +15,7 @@ from coordinator.sessions.reports import MODEL_REQUEST
 from coordinator.usage.amounts import UsageDetail
 
 SOURCE = "telemetry"
-EXACT_BELOW = 2**53  # whole numbers that a float tells apart
+EXACT_BELOW = 2**53  # whole numbers that a float represents exactly
 # The names under which emitters send a request's tokens; names of one row mean the same.
 INPUT_TOKENS = (
     "input_tokens",
@@ -87,7 +87,10 @@ MODEL_NAME = (
     "ai.model.id",
 )
 PROVIDER_NAME = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "ai.model.provider")
-HIDDEN = {"<REDACTED>", "[REDACTED]"}  # what agents say in place of texts that they were not told to send
+HIDDEN = {
+    "<REDACTED>",
+    "[REDACTED]",
+}  # what agents send in place of texts that they were not configured to send
 
 
 def format_nanoseconds(nano: int, now: datetime) -> str:
@@ -141,7 +144,7 @@ class TelemetryRecord:
 class TelemetryEventBuilder:
     """Makes events of one record, all with its time and origin unless others are given.
 
-    Beside their columns they keep its attributes, but for those of `left_out`.
+    In addition to their columns they keep its attributes, but for those of `left_out`.
     """
 
     record: TelemetryRecord
@@ -180,7 +183,7 @@ class TelemetryEventBuilder:
     def build_model_request_event(self, *, cached_inside: bool = False, **values: Any) -> DedupedEvent:
         """Return a request to a model with its tokens; `cached_inside`: the input counts those of caches in.
 
-        Some count caches beside the input all the same: then the input is smaller than what it would have to hold.
+        Some emitters count caches separately all the same: then the input is smaller than the caches it would include.
         """
         record = self.record
         cached_tokens, written = (
@@ -205,7 +208,7 @@ class TelemetryEventBuilder:
         )
 
     def build_usage_detail(self) -> UsageDetail:
-        """Return what the record says of its request beside the tokens."""
+        """Return the record's details of its request other than the tokens."""
         record = self.record
         cost = record.attributes.get("cost_usd")
         speed = record.first_text_attribute("speed")

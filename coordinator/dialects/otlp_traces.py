@@ -170,7 +170,7 @@ def expand_langsmith_usage(attributes: dict[str, Any]) -> None:
 
 
 class SpanTree:
-    """The spans of an export: which stand below one another, what they say, and which calls their answers ask for.
+    """The spans of an export: their hierarchy, their messages, and which calls their answers ask for.
 
     A framework has a span for a request to a model, and the library that it calls has another below it. The innermost
     one that has tokens counts: it ends first, so it is never sent after the others. Both may come in exports of their
@@ -205,7 +205,7 @@ class SpanTree:
         }
         # By trace and tool, the calls that answers ask for, in order; and the results of calls, by trace and id.
         self._calls: dict[tuple[str, str], list[tuple[SpokenPart, bool]]] = {}
-        # What Claude Code's calls failed with stands on a span below theirs.
+        # The errors of Claude Code's calls are on a span below theirs.
         self._failures = {
             (span.trace, span.parent): error
             for span in spans
@@ -321,8 +321,8 @@ def read_span_messages(span: TelemetryRecord) -> tuple[list[SpokenPart], list[Sp
 def find_trace_session_end(span: TelemetryRecord, session: str, now: datetime) -> SessionReport | None:
     """Return the end of a session that ends with this span; it makes no session of a trace that held nothing else.
 
-    That is a root span's which runs an agent, or whose trace is all that there is of the session. A request to a model
-    that stands by itself is one of several: its conversation goes on.
+    Such a span is a root span that runs an agent, or whose trace is the whole session. A request to a model without a
+    parent is one of several: its conversation goes on.
     """
     program, key = (
         find_agent_program_of_record(span),
@@ -418,7 +418,7 @@ def build_claude_span_events(
 
 
 def read_claude_span_input(span: TelemetryRecord) -> dict[str, Any] | None:
-    """Return what of a call's input stands on Claude Code's span of it: a command, or a file's path."""
+    """Return the part of a call's input that is on Claude Code's span of it: a command, or a file's path."""
     fields = {
         "command": span.first_text_attribute("full_command"),
         "file_path": span.first_text_attribute("file_path"),
@@ -504,7 +504,7 @@ def build_message_events(
     """Yield the last message to the model, if a person wrote it, and the model's.
 
     `with_calls`: yield also the calls that the model asks for and the results that it is given. That is where nobody
-    else traces them: in a provider's client, and in a request that stands by itself.
+    else traces them: in a provider's client, and in a request without a parent.
     """
     if text := last_text_of_person(to_model):
         # The same words said again are a message of their own: there are more of them before.

@@ -1,4 +1,4 @@
-"""OTLP's protobuf in the shape of its JSON, so that one path serves both, and the memory that it would take.
+"""Decoding of OTLP's protobuf into the form of its JSON, so that one path serves both, and its memory estimate.
 
 Two bytes make a message of some hundred, so messages are counted on the wire before anything is made of them.
 """

@@ -5,7 +5,7 @@ own code. Its payloads are Claude Code's in all but a few fields, its tools Gemi
 denied or asked, and changes no input; where nobody can be asked, ask is a denial with the reason. Before the person at
 the terminal is asked it runs PermissionRequest and shows nothing meanwhile: that hook is not set, so that the person
 can answer. UserPromptSubmit comes with each request to the model, with an empty prompt where nobody typed. A headless
-run (`qwen -p`) tells no SessionEnd. After 60 s it lets the call run, whatever timeout its settings give the hook.
+run (`qwen -p`) sends no SessionEnd. After 60 s it lets the call run, whatever timeout its settings give the hook.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class QwenHook(AgentHook):
 
     @property
     def subagent_label(self) -> str | None:
-        """Which sub-agent speaks: its id begins with its kind, which only some of its hooks tell."""
+        """Which sub-agent speaks: its id begins with its kind, which only some of its hooks include."""
         return self.text_field("agent_id")
 
 

@@ -1,9 +1,9 @@
 """Qwen Code's chats (`~/.qwen/projects/PROJECT/chats/SESSION.jsonl`) as events, with those of its sub-agents.
 
 Recorded with version 0.24.4 (`@qwen-code/qwen-code`): messages of a person and of the agent, its calls, their results
-and tokens, and the telemetry that tells to which prompt they belong. Sub-agents' are in files of their own
+and tokens, and the telemetry that says to which prompt they belong. Sub-agents' are in files of their own
 (`subagents/SESSION/agent-ID.jsonl`). Only read, in that version's own code: thoughts. A tool that is called through
-another one (`tool_call`) is told by its own name, as hooks tell it.
+another one (`tool_call`) is recorded by its own name, as in hooks.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class QwenTranscriptReader:
         return []
 
     def read_qwen_prompt(self, fields: dict[str, Any], record: TranscriptRecord) -> Iterator[ImportedEvent]:
-        """Yield what a person typed; what a sub-agent is told stands in the call that starts it."""
+        """Yield what a person typed; a sub-agent's prompt is in the call that starts it."""
         text = "\n\n".join(text for text, _ in qwen_message_texts(fields))
         if text and record.subagent is None and fields.get("provenance", PERSON) == PERSON:
             yield record.build_imported_message("user", [make_text_block(text)], "content")

@@ -30,7 +30,7 @@ class TranscriptFormat:
 
     They are in `folders` of its home folder: what the environment variable `home_in` names, else `home` in the
     person's own. `is_one` says of a file in there whether it is one; `lines` are a file's lines; `reader` reads those
-    of one file. What it is handed beside the file is kept for all files of an import: kinds of sub-agents by id.
+    of one file. Its second argument is kept for all files of an import: kinds of sub-agents by id.
     """
 
     name: str
@@ -46,7 +46,7 @@ class TranscriptFormat:
 class TranscriptRecord:
     """A record of a transcript that is understood; makes events of it.
 
-    `key` is the record's own origin within its session; its events are told once, under that and their part's name.
+    `key` is the record's own origin within its session; its events are written once, under that and their part's name.
     """
 
     session: str

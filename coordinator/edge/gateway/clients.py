@@ -99,7 +99,7 @@ class ClientSessions:
         return self.cache_client_session(replace(client, links=links))
 
     async def end_client_session(self, client: GatewayClient) -> None:
-        """End a session, and the one in whose timeline its calls stand where that is no agent's own."""
+        """End a client session, and the timeline session of its calls where that is no agent's own."""
         self._cached_clients.remove_key(client_session_cache_key(client))
         await self._threads.run_in_thread(gateway_sessions.end_gateway_session, client.session_id)
         await self._threads.run_in_thread(

@@ -201,7 +201,7 @@ class AgentToolListings:
             return
         if is_paused and (not tools or server.name in self._full_servers):
             return
-        # What one page lacks may stand on another, and what one caller's list lacks in another caller's.
+        # What one page lacks may be on another, and what one caller's list lacks in another caller's.
         part = ToolListing(tools, complete=False, left_out=listing.left_out, cut_off=listing.cut_off)
         now = timezone.now()
         try:

@@ -153,7 +153,7 @@ class CallRecords:
         self._gathered: dict[str, EndedCallBatch] = {}
 
     async def find_timeline_session(self, exchange: Exchange) -> str:
-        """Return the session in whose timeline the caller's calls stand. Raises Busy."""
+        """Return the session in whose timeline the caller's calls are recorded. Raises Busy."""
         own = (
             exchange.client.session_id
             if exchange.client

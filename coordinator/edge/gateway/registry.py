@@ -47,7 +47,7 @@ class ServerRegistry:
     def invalidate_changed_servers(self, batch: Sequence[FeedChange]) -> None:
         for change in batch:
             if change.topic == "mcp_servers" and change.op != "update":
-                self._cached_servers.clear()  # another server's name may now stand for some of this one's tools
+                self._cached_servers.clear()  # another server's name may now match some of this one's tools
             elif change.topic in OWN:
                 self.invalidate_cached_server(change.key)
             elif change.topic == "mcp_tools" and change.parent is not None:

@@ -116,7 +116,7 @@ class DjangoBridge:
             watcher.cancel()
 
     async def stream_wsgi_response(self, scope: Scope, exchange: WsgiExchange, send: Send) -> None:
-        """Send a streamed answer from a lane, chunk by chunk, as fast as the client takes it."""
+        """Send a streamed answer from a download slot, chunk by chunk, as fast as the client reads it."""
         loop = asyncio.get_running_loop()
         try:
             await self.downloads.run_download(
@@ -145,7 +145,7 @@ class WsgiExchange:
         self.result: Iterable[bytes] = ()
         self.body = b""
         self.streaming = False
-        self.begun = False  # to be sent from a lane, which closes it
+        self.begun = False  # to be sent from a download slot, which closes it
 
     async def watch_for_disconnect(self, receive: Receive) -> None:
         """Notice that the client went away, until cancelled."""

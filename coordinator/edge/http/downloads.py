@@ -27,7 +27,7 @@ Who = Callable[[], Awaitable[str]]
 
 @dataclass(slots=True)
 class SenderDownloads:
-    """What one sender has: its downloads, waiting ones too, and its turns."""
+    """One sender's downloads, including the waiting ones, and its turns."""
 
     count: int = 0
     semaphore: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LANES_EACH))
@@ -40,7 +40,7 @@ class DownloadPool:
         self.count = 0
 
     async def run_download(self, who: Who, work: Callable[[], None]) -> None:
-        """Call `work` in a lane, when it is the sender's turn.
+        """Call `work` in a download slot, when it is the sender's turn.
 
         Raises TooManyRequests, ServiceBusy and ThreadsClosed before it is called.
         """
@@ -70,7 +70,7 @@ class DownloadPool:
     def submit_download(self, work: Callable[[], None]) -> Future[None]:
         try:
             return self._lanes.submit(work)
-        except RuntimeError:  # the lanes have been let go
+        except RuntimeError:  # the threads have been shut down
             raise ThreadsClosed from None
 
     def close(self) -> None:

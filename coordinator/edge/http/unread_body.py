@@ -20,7 +20,7 @@ READ_SECONDS = 2.0  # seconds for all of it
 
 
 class UnreadRequestBody:
-    """One request's body: `receive` and `send` stand in for the server's; `read` is called after the answer."""
+    """One request's body: `receive` and `send` replace the server's; `read` is called after the answer."""
 
     __slots__ = ("_is_complete", "_receive", "_send", "_will_end")
 

@@ -18,7 +18,7 @@ from coordinator.lib.threads import close_broken_database_connections
 
 log = logging.getLogger(__name__)
 
-LOCK_PATIENCE_MS = 250  # the feed must not stand still for long; what could not be adopted is tried again
+LOCK_PATIENCE_MS = 250  # the feed must not be blocked for long; what could not be adopted is tried again
 
 
 class EventAdopter:

@@ -153,7 +153,7 @@ class GroupWriter:
         self._committing = False  # all is written; whether it is committed is not known until COMMIT returns
         self._prepared: object = None
         self._quotas = KeyQuotas()
-        self._began: float | None = None  # when the group at hand was begun, on time.monotonic's clock
+        self._began: float | None = None  # when the current group was begun, on time.monotonic's clock
         self._some = threading.Condition()
         self._thread = threading.Thread(target=self.run_writer, name="writer", daemon=True)
 
@@ -172,7 +172,7 @@ class GroupWriter:
         return self._all.events
 
     def seconds_stuck(self) -> float:
-        """Return how many seconds the group at hand has been worked on; infinity where the thread is gone."""
+        """Return how many seconds the current group has been worked on; infinity where the thread is gone."""
         if not self._thread.is_alive():
             return float("inf")
         stuck_since = self._began

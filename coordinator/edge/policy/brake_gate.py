@@ -39,7 +39,7 @@ class BrakeGate:
         """Return None once no brake holds the call, at once or within `wait` seconds; else the brake that does.
 
         `agents` are the names by which its agent is known, `host` where it would run (None: not known), `asker` is
-        who takes a waiting place (Shares).
+        the caller that takes a waiting slot (ConcurrencyLimit).
         """
         first_brake = brakes.select_first_brake(await self._in_force.get_fresh_value(), agents, host)
         if first_brake is None or wait <= 0:

@@ -191,7 +191,7 @@ class PolicyRulings:
         return about.copy_with_call_history(history), NO_OPINION
 
     async def load_current_rules(self) -> tuple[DecisionRule, ...] | None:
-        """Return the rules as they stand; None where that is not known for certain just now."""
+        """Return the current rules; None where they are not known for certain just now."""
         await self.refresh_policy_rules()
         return self._snapshot.rules if self._snapshot is not None and self.is_snapshot_current else None
 

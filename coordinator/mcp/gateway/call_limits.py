@@ -43,7 +43,7 @@ class CircuitBreaker:
 
 
 def load_call_limits(server_id: str) -> dict[str, CallLimits]:
-    """Return the limits of a server by tool; those of tools without limits of their own stand under WHOLE_SERVER."""
+    """Return the limits of a server by tool; those of tools without limits of their own are under WHOLE_SERVER."""
     rows = {row.tool_name: row for row in McpCallLimit.objects.filter(server_id=server_id)}
     base = merge_call_limits(NO_LIMITS, rows[WHOLE_SERVER]) if WHOLE_SERVER in rows else NO_LIMITS
     limits = {tool: merge_call_limits(base, row) for tool, row in rows.items()}

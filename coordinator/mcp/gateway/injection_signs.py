@@ -34,7 +34,7 @@ _INSTRUCTIONS = re2.compile(
     r"|\bnew (?:system )?instructions?\s*:"
     r"|\bbefore (?:using|calling) (?:this|any other) tool\b[^.\n]{0,60}\b(?:read|send|call|include|pass)\b"
 )
-# What an ASCII text holds where either can stand in it.
+# What an ASCII text contains where either can occur in it.
 _HINT = re2.compile(r"(?i)\\u|ignore|disregard|forget|override|user|important|system|instruction|before")
 # An address up to where browsers take its host to end: a backslash is a slash to them.
 _ADDRESS = re2.compile(r"(?i)(?:https?|wss?|ftps?):[/\\]{2,}([^\s\x00-\x1f\x7f/\\?#\"'<>`|(){}^,;]{1,500})")

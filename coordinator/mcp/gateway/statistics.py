@@ -1,4 +1,4 @@
-"""Statistics of calls through the gateway, by server and tool: how many, how they ended, how long they took."""
+"""Statistics of calls through the gateway, by server and tool: counts, outcomes and durations."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class ClientPost:
 
 
 async def stream_session_updates(session: StdioSession, receive: Receive, send: Send) -> None:
-    """Send a session's news for as long as its client listens; a newer listener takes an older one's place."""
+    """Send a session's notifications while its client listens; a newer listener replaces an older one."""
     if session.message_stream is not None:
         session.message_stream.put(b"", last=True)
     stream = session.message_stream = MessageStream()

@@ -305,7 +305,7 @@ class StdioBackend:
         number = message.id
         assert number is not None
         if len(number) > LONGEST_NUMBER:
-            return  # it is not known which request it belongs to
+            return  # no answer could carry its id
         if len(self._questions) >= MOST_QUESTIONS:
             self._questions = {key: one for key, one in self._questions.items() if one.id in askers}
         if len(self._questions) >= MOST_QUESTIONS:

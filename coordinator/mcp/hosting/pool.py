@@ -26,7 +26,7 @@ class SettingsUnavailable(ServerNotOffered):
 
 
 class BackendPool:
-    """The servers by key. `configure` reads a server's rows, `tell` saves the state of a process; both may wait."""
+    """The servers by key. `configure` reads a server's rows, `tell` stores a process's state; both may wait."""
 
     def __init__(
         self,

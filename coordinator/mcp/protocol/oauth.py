@@ -318,7 +318,7 @@ async def post_form_as_oauth_client(
 
 
 def is_valid_header_token(text: Any) -> bool:
-    """Say whether a text can stand in a header as a token: printable ASCII, neither empty nor too long."""
+    """Return whether a text can be a token in a header: printable ASCII, neither empty nor too long."""
     return isinstance(text, str) and 0 < len(text) <= LONGEST_TOKEN and text.isascii() and text.isprintable()
 
 

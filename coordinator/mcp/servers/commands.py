@@ -17,7 +17,7 @@ from coordinator.secrets.digests import keyed_digest
 
 
 def hash_server_command(server: McpServer) -> str:
-    """Return the digest of a server's command, arguments, variables and isolation as they stand.
+    """Return the digest of a server's current command, arguments, variables and isolation.
 
     A sealed value counts as such, whatever it is: nobody else can make one.
     """

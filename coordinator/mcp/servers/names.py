@@ -138,7 +138,7 @@ def list_possible_tools_of_call_name(rest: str, server: str) -> list[str]:
 
 
 def find_server_name_positions(rest: str, server: str) -> list[int]:
-    """Return where in `rest` the server's name may stand: in front, or behind a plugin's, in which is no `__`."""
+    """Return where in `rest` the server's name may begin: in front, or behind a plugin's, in which is no `__`."""
     starts = [0] if rest.startswith(f"{server}__") else []
     if rest.startswith(PLUGIN):
         first = rest.find("__", len(PLUGIN))

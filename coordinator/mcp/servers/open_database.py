@@ -1,4 +1,4 @@
-"""Whether a server that Signalbox starts could change Signalbox's own data: by the network, without a password."""
+"""The check whether a server that Signalbox starts could change Signalbox's data by the network, without a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose access token goes with an agent's request to a server at which somebody signs in."""
+"""The choice of the access token for an agent's request to a server with a sign-in."""
 
 from __future__ import annotations
 
