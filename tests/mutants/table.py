@@ -1216,7 +1216,8 @@ MUTANTS = (
     Mutant(
         "server requests: those in the answer to a read pass",
         "coordinator/edge/gateway/relay.py",
-        "            checked = await refuse(exchange, body, exchange.line)",
+        "            checked = await self._server_requests.replace_response_asking_refused_input(\n"
+        "                exchange, body, exchange.line\n            )",
         "            checked = body",
         (f"{SERVER_REQUESTS}::test_a_rule_keeps_sampling_from_the_client_in_the_middle_of_any_request",),
     ),
@@ -1248,15 +1249,16 @@ MUTANTS = (
     Mutant(
         "server requests: a client's answer passes a brake",
         "coordinator/edge/gateway/relay.py",
-        "if exchange.message.is_response and await refuse(exchange):",
+        "if exchange.message.is_response and await self._server_requests.refuse_client_answer_if_braked(\n"
+        "            exchange\n        ):",
         "if False:",
         (f"{SERVER_REQUESTS}::test_what_a_client_answers_while_a_brake_is_on_does_not_reach_the_server",),
     ),
     Mutant(
         "server requests: a question that a rule denies is left to the client",
         "coordinator/edge/gateway/upstream_calls.py",
-        "        return required.has_other_requests or not await",
-        "        return True or not await",
+        "            required.has_other_requests\n            or not await",
+        "            True\n            or not await",
         (f"{SERVER_REQUESTS}::test_a_rule_declines_a_question_also_to_a_client_that_could_ask_its_person",),
     ),
     Mutant(

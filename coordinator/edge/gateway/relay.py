@@ -127,8 +127,9 @@ class MessageRelay:
         self, exchange: Exchange, change: Any, recheck: Look | None
     ) -> bytes | None:
         async def transform_response(body: bytes) -> bytes:
-            refuse = self._server_requests.replace_response_asking_refused_input
-            checked = await refuse(exchange, body, exchange.line)
+            checked = await self._server_requests.replace_response_asking_refused_input(
+                exchange, body, exchange.line
+            )
             if change is None:
                 return checked
             changed_body: bytes = await change(exchange, checked)
@@ -171,8 +172,9 @@ class MessageRelay:
 
     async def forward_notification(self, exchange: Exchange) -> None:
         """Pass on a notification, or the response to a request of the server's."""
-        refuse = self._server_requests.refuse_client_answer_if_braked
-        if exchange.message.is_response and await refuse(exchange):
+        if exchange.message.is_response and await self._server_requests.refuse_client_answer_if_braked(
+            exchange
+        ):
             await exchange.line.send_status_without_body(202)
             return
         if exchange.message.is_response and not await self._elicitations.close_elicitation_on_client_answer(

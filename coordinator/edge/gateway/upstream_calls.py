@@ -140,8 +140,10 @@ class UpstreamSender:
         """Say whether the client itself is to answer what a server asks, as far as it may be passed on."""
         if not can_client_answer_required_input(exchange, required):
             return False
-        has_denied_question = self._server_requests.has_denied_elicitation_in_result
-        return required.has_other_requests or not await has_denied_question(exchange, response)
+        return (
+            required.has_other_requests
+            or not await self._server_requests.has_denied_elicitation_in_result(exchange, response)
+        )
 
     async def send_upstream_call_once(
         self,
