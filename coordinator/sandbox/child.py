@@ -26,7 +26,7 @@ MOST_BYTES = 64 * 1024 * 1024  # of one job's data
 DONE, OVER, FAILED = "done", "over", "failed"
 
 
-def main(module: str, limits: ProcessLimits) -> None:
+def answer_jobs_from_stdin(module: str, limits: ProcessLimits) -> None:
     """Confine this process, then answer the jobs of `module` (its JOBS, by name) on stdin until that is closed."""
     jobs: Mapping[str, Job] = importlib.import_module(module).JOBS
     confine_process(limits)

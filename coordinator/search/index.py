@@ -112,7 +112,7 @@ class IndexedTimeRange:
     events: int
 
     @property
-    def start(self) -> SearchPosition:
+    def start_position(self) -> SearchPosition:
         return SearchPosition(self.low * SPAN_MICROSECONDS, 0)
 
 
@@ -292,7 +292,7 @@ class IndexWalker:
                 else stretches.plan_next_time_stretch(1)
             )
             if following is not None and not most:
-                return IndexWalkResult(ids, stretch.start)
+                return IndexWalkResult(ids, stretch.start_position)
             stretch = following
         return IndexWalkResult(ids)
 

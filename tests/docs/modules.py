@@ -19,8 +19,8 @@ Find a module by what it holds. [Architecture](architecture.md#packages) says wh
 SCRIPT_COMMENT = re.compile(r"\A(?:/\*+\s*(.+?)\*/|((?://[^\n]*\n)+))", re.DOTALL)
 
 
-def main() -> None:
-    """Write the page."""
+def write_page() -> None:
+    """Write the list of modules to PAGE."""
     PAGE.write_text(build_page())
 
 
@@ -64,4 +64,4 @@ def describe_module(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    write_page()
