@@ -185,6 +185,8 @@ class DatabaseAccess:
         thread = threading.get_ident()
         connection = self._connections.get(thread)
         if connection is None or connection.database != self._current_database():
+            if connection is not None:
+                connection.close()
             connection = self._connections[thread] = self._connect()
         return connection.run(statement, parameters)
 
