@@ -1,4 +1,4 @@
-"""Chats for machines: read a thread, post a message, download a file. The edge holds waits (edge.chat)."""
+"""Chats for machines: read a thread, post a message, download a file. The edge holds waits (edge.polling.chat)."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def wait_for_thread_messages(
     request: HttpRequest, agent_id: Text, waiting: Query[MessageWait]
 ) -> dict[str, Any]:
     """Answers as soon as people or programs write to the agent, or with no messages after `timeout`; then ask again."""
-    # The edge holds this call (edge.chat). Here, under a plain WSGI server, it answers at once.
+    # The edge holds this call (edge.polling.chat). Here, under a plain WSGI server, it answers at once.
     require_own_chat_thread(calling_key(request), agent_id)
     position = find_wait_start_position(agent_id, waiting.after)
     return chat.load_unanswered_messages(agent_id, position) or {"messages": [], "after": str(position)}

@@ -282,7 +282,7 @@ def wait_for_decision(
 
     While a brake holds such calls, the wait does not end with an approval: it ends once the brake is released.
     """
-    # The edge holds this call (edge.polls), any number of them on one request. Here it answers at once.
+    # The edge holds this call (edge.polling.endpoints), any number of them on one request. Here it answers at once.
     return get_permission_request(request, request_id)
 
 

@@ -1,7 +1,8 @@
 """The calls that are held for certain, as last received from the server: kept for when it cannot be reached.
 
-The server says it with its answers (`X-Signalbox-Held`, made by its `policy.certain`): a JSON list of pairs of a word,
-`hold` or `free`, and tool names; of those that name a tool the first counts, and a tool that none names is free.
+The server says it with its answers (`X-Signalbox-Held`, made by its `policy.rules.offline_blocking`): a JSON list of
+pairs of a word, `hold` or `free`, and tool names; of those that name a tool the first counts, and a tool that none
+names is free.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ LISTEN_FOR = 0.25  # seconds on PostgreSQL after which we look anyway, for write
 
 
 class CommitFollower(Protocol):
-    """What a watcher needs of the feed that it wakes; see feed.reader.Feed."""
+    """What a watcher needs of the feed that it wakes; see feed.reader.ChangeFeed."""
 
     watchers: int
     stopping: bool

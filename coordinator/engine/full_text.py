@@ -34,7 +34,7 @@ _UNUSED = {
 
 
 class SearchPhrase(Protocol):
-    """Words that must be adjacent; the last one may go on (`prefix`). See search.text.Term."""
+    """Words that must be adjacent; the last one may go on (`prefix`). See search.text.SearchTerm."""
 
     @property
     def words(self) -> tuple[str, ...]: ...

@@ -59,7 +59,7 @@ class AgentPlugin(models.Model):
 
 
 class DeletedAgent(models.Model):
-    """The id of an agent that was deleted: no other gets it while anything names it (actions.deleted_agents)."""
+    """The id of an agent that was deleted: no other gets it while anything names it (actions.agents.deleted_agents)."""
 
     agent_id = models.TextField(primary_key=True)
     deleted_at = IsoTextField()

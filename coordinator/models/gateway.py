@@ -38,8 +38,9 @@ class McpUpstream(models.Model):
 
     The server is a plain id, as in grants. `private_network`: an admin said that the address may be one of this
     network; others are refused. `call_seconds` is how long a call may take. `accepted_command` is the digest of the
-    command, arguments, variables and isolation that an admin accepted last (mcp.commands): others are not started.
-    `network`, the folders (lists of paths) and `is_isolation_off` say how a started server is isolated (mcp.isolation).
+    command, arguments, variables and isolation that an admin accepted last (mcp.servers.commands): others are not
+    started. `network`, the folders (lists of paths) and `is_isolation_off` say how a started server is isolated
+    (mcp.isolation).
     """
 
     server_id = models.TextField(primary_key=True)
@@ -121,12 +122,12 @@ class CallState(models.TextChoices):
 class GatewayCall(models.Model):
     """A call that a person was asked about, by what its approval is bound to.
 
-    `call_key` is the digest of all that was asked (policy.approvals.call_digest). `state` moves by compare-and-swap:
-    the worker that makes it `running` sends the call, and no other ever does. `message` (the request) and `result` (the
-    response) are sealed, and kept for a client that polls or lost its response stream; of a call that waits on such a
-    stream, `message` is the client's id for it, by which it can be cancelled. `delivered_at` says when the result was
-    handed over. `worker` is the process that runs it. `rounds` counts how often the server asked for more
-    before it answered (2026-07-28): each of its questions can be answered once. A call that is `done` with such a
+    `call_key` is the digest of all that was asked (policy.requests.approvals.call_digest). `state` moves by
+    compare-and-swap: the worker that makes it `running` sends the call, and no other ever does. `message` (the request)
+    and `result` (the response) are sealed, and kept for a client that polls or lost its response stream; of a call that
+    waits on such a stream, `message` is the client's id for it, by which it can be cancelled. `delivered_at` says when
+    the result was handed over. `worker` is the process that runs it. `rounds` counts how often the server asked for
+    more before it answered (2026-07-28): each of its questions can be answered once. A call that is `done` with such a
     question as its result goes on, and runs again, once that is answered; a task keeps its `message` for that.
     """
 

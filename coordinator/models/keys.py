@@ -77,7 +77,7 @@ class SessionKey(models.Model):
 
 
 class KeyStorageDay(models.Model):
-    """How many bytes of events a key had stored on one day (UTC, `2026-11-22`): its quota (actions.key_quotas)."""
+    """The bytes of events that a key had stored on one day (UTC, `2026-11-22`), see actions.people.key_quotas."""
 
     id = models.BigAutoField(primary_key=True)
     key_id = models.BigIntegerField()

@@ -129,19 +129,19 @@ class PermissionRequest(models.Model):
 class PermissionContext(models.Model):
     """What the schema document has no column for: who asked in which session with which input, and how it ended.
 
-    `pending_key` is set while the request waits and unique, so that one asker's same question is one row
-    however concurrently it is asked. `subject_key` is the digest of the call (policy.approvals.call_digest), the
-    same for all who ask for the same thing. `scope` is what an approval covers (policy.approvals.Scope), of the
+    `pending_key` is set while the request waits and unique, so that one asker's same question is one row however
+    concurrently it is asked. `subject_key` is the digest of the call (policy.requests.approvals.call_digest), the same
+    for all who ask for the same thing. `scope` is what an approval covers (policy.requests.approvals.Scope), of the
     call alone until a person says more; NULL in rows from before scopes. `cover_key` finds a lasting approval
-    (policy.coverage). `deadline` keeps what `expires_at` was before a decision. Rows of other programs have no
-    context until they are decided.
+    (policy.requests.approval_coverage). `deadline` keeps what `expires_at` was before a decision. Rows of other
+    programs have no context until they are decided.
 
-    A request with a `repeat_key` outlives the hook that asked (actions.approvals.holding): the hook, or that of the
-    same call made again, waits until `waits_until`; at `held_at` the agent was first asked to wait. Its verdict answers
-    one call, `used_by` ("session call"), at `used_at`.
+    A request with a `repeat_key` outlives the hook that asked (actions.approvals.pending_calls): the hook, or that of
+    the same call made again, waits until `waits_until`; at `held_at` the agent was first asked to wait. Its verdict
+    answers one call, `used_by` ("session call"), at `used_at`.
 
     `waited_by` names the process in which a hook waits by the request, and its call ("process call"); NULL for what
-    is polled. Where that process is gone, nobody waits (actions.unawaited_calls).
+    is polled. Where that process is gone, nobody waits (actions.sessions.unawaited_calls).
 
     What a card shows must be part of what people judge: a new column that it shows belongs into SHOWN_OF_CONTEXT of
     policy/judged.py, and one with text into secrets/masked_columns.py.
@@ -214,7 +214,8 @@ class PermissionVote(models.Model):
     voter = models.TextField()
     validity = models.TextField()
     until = IsoTextField(null=True, blank=True)  # the end that the voter wrote (Validity.UNTIL)
-    # What it covers and which bytes were judged (policy.judged.judged_digest); NULL in votes from before scopes.
+    # What it covers and which bytes were judged (policy.requests.judged_content.judged_card_digest). NULL in votes from
+    # before scopes.
     scope = models.TextField(null=True, blank=True)
     judged = models.TextField(null=True, blank=True)
     reason = models.TextField(null=True, blank=True)

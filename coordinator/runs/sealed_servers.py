@@ -1,7 +1,7 @@
 """The MCP servers of blueprints and capabilities: values of variables and headers are sealed where they are stored.
 
 A value that is only a placeholder (`${AGENT_SESSION_ID}`, which runners fill in) is no secret and stays as it is.
-They are opened for the runner that takes a run alone; anybody else is told their names (secrets.masked_servers).
+They are opened for the runner that takes a run alone; anybody else is told their names (secrets.mask_server_secrets).
 """
 
 from __future__ import annotations

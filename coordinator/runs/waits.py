@@ -23,7 +23,7 @@ WORDS = {
 
 
 class RunBlockingBudget(Protocol):
-    """A budget of a period that is used up and lets no run begin (policy.budgets)."""
+    """A budget of a period that is used up and lets no run begin (policy.limits.budgets)."""
 
     @property
     def title(self) -> str: ...

@@ -48,7 +48,7 @@ _LARGE = ("tool_input", "tool_output", "content", "reason")
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """What somebody looks for: terms (see search.text.terms_of) and where."""
+    """What somebody looks for: terms (see search.text.parse_search_terms) and where."""
 
     text: str
     session_id: str = ""

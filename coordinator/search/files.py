@@ -1,6 +1,6 @@
 """What agents did to a file: the calls that touched it, in all sessions, newest first.
 
-Which those are is noted by actions.search.touching, beside the index of words.
+Which those are is noted by actions.search.file_touches, beside the index of words.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pydantic
 
 from coordinator.usage.amounts import UsageDetail
 
-# Said twice, because msgspec and pydantic (edge.faults) each read their own words.
+# Said twice, because msgspec and pydantic (edge.http.validation_errors) each read their own words.
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1), pydantic.Field(ge=-(2**63), le=2**63 - 1)]
 
 

@@ -1,6 +1,6 @@
 """Silent sessions, of which nothing is received. Nobody here runs them, so nobody here sees them die: a killed
 agent reports no end. After a while of silence a running session is called idle (a word for readers: its status
-stays), and after a long one it is ended (actions.silence).
+stays), and after a long one it is ended (actions.sessions.inactivity).
 """
 
 from __future__ import annotations

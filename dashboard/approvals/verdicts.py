@@ -33,9 +33,9 @@ TOO_MANY = f"Choose at most {MOST_AT_ONCE} requests at once."  # to decide them
 class DecisionForm(forms.Form):
     """What a person says about one or more waiting requests, and what their card showed of each.
 
-    `judged` holds, for each request, `DIGEST:ID` (policy.judged.judged_digest). A text field counts as edited
-    only where it differs from `edited_from`, which the browser sends back from the same text, with the same changes
-    to line breaks; so no text that merely passed through a browser is ever taken for a person's.
+    `judged` holds, for each request, `DIGEST:ID` (policy.requests.judged_content.judged_card_digest). A text field
+    counts as edited only where it differs from `edited_from`, which the browser sends back from the same text, with the
+    same changes to line breaks; so no text that merely passed through a browser is ever taken for a person's.
     """
 
     ids = forms.MultipleChoiceField()

@@ -2,7 +2,7 @@
 
 An id comes from a name, so a later agent could get the id of a deleted one. It would then own the rows stored under
 that id: approvals until revoked, rules, sessions that its key may read. So an id is refused until no such row is left.
-Grants, keys and messages are deleted with the agent (actions.agents.delete). The refusal lists the other rows and how
+Grants, keys and messages are deleted with the agent (actions.agents.agents). The refusal lists the other rows and how
 to remove them.
 """
 

@@ -185,7 +185,7 @@ def claim_runner_work(
     is claimed then. A runner that drives agents may also get `{"cancel_runs": […]}` and `{"commands": […]}`. The
     endpoint that holds a poll calls this again when the feed reports one of `poll_topics(runner_id)`. It passes an
     answer that could not be sent to `abandon_runner_poll`. A run that was sent but is never reported as started falls
-    back to pending by itself (actions.housekeeping).
+    back to pending by itself (actions.upkeep.housekeeping).
     """
     runner = record_runner_contact(Runner.load_runner_with_work(runner_id), now, key)
     if runner.deregistered_at is not None:

@@ -59,11 +59,11 @@ def decide_request(
     `scope` is what an approval covers: by default this call alone. A wider one lasts as long as `validity` says, or
     until the time `until` that the person entered (Validity.UNTIL).
 
-    `judged` is the digest of what the person saw (policy.judged.judged_digest): a request that has changed since is not
-    decided. Leave it out only where the caller has read the row itself. `added` returns what the asker receives in
-    addition to an approval, such as an edited input, from the locked row. `adds_rules` means that this lets more calls
-    run than the one, `is_answer` that it holds the answer to a question, which no other approval does. A denial that
-    `stops_turn` also ends the turn of an agent that can be stopped; BadRequest for any other.
+    `judged` is the digest of what the person saw (policy.requests.judged_content.judged_card_digest): a request that
+    has changed since is not decided. Leave it out only where the caller has read the row itself. `added` returns what
+    the asker receives in addition to an approval, such as an edited input, from the locked row. `adds_rules` means that
+    this lets more calls run than the one, `is_answer` that it holds the answer to a question, which no other approval
+    does. A denial that `stops_turn` also ends the turn of an agent that can be stopped; BadRequest for any other.
 
     Returns the row; it still waits where two people are needed and this was the first. Raises Forbidden for anyone who
     may not decide it at that time (policy.deciders), NotFound, and Conflict, with the person's name, for a request that

@@ -105,7 +105,7 @@ def delete_rows_of_person_name(name: str) -> None:
     """Keep nothing under a name that nobody has, or that somebody new gets. Call it where the name is freed.
 
     Approvals of what still waits, turns, snoozes and marks go; sessions, keys and what was used are nobody's. Budgets
-    of the name stay: they may have been set before the person came (actions.budgets.end_of_person).
+    of the name stay: they may have been set before the person came (actions.policy.budgets.end_person_budgets).
     """
     votes = PermissionVote.objects.filter(request__status=RequestStatus.PENDING)
     votes.filter(voter=name).delete()

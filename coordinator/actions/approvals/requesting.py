@@ -48,7 +48,7 @@ class NewPermissionRequest:
     """What an agent asks for, before there is a row for it.
 
     Where it `outlasts` its hook, which waits until `waits_until`, its verdict is for one call: that hook's, or the
-    same call's made again (actions.approvals.holding).
+    same call's made again (actions.approvals.pending_calls).
     """
 
     subject: PermissionSubject

@@ -132,7 +132,7 @@ def request_person_approval(
 ) -> PermissionRequest:
     """Put the call to people; return the request that answers it, which may be decided already.
 
-    Raises what approvals.request raises: too large to judge, too many waiting.
+    Raises what approvals.request_permission raises: too large to judge, too many waiting.
     """
     subject = binding.approval_subject
     lost = (

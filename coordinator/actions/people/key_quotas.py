@@ -20,7 +20,7 @@ from coordinator.models import KeyStorageDay
 
 KEPT_DAYS = 31
 MIB = 1024 * 1024
-_KEY = "key:"  # how the callers begin that are keys (lib.turns.CALLER)
+_KEY = "key:"  # how the callers begin that are keys (lib.fair_queue.CALLER)
 _ADD = (
     "INSERT INTO key_storage_days (key_id, day, bytes) VALUES (%s, %s, %s)"
     " ON CONFLICT (key_id, day) DO UPDATE SET bytes = key_storage_days.bytes + excluded.bytes RETURNING bytes"

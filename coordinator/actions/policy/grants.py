@@ -2,10 +2,10 @@
 
 A slot is what one agent has on one server or on one of its tools. Its grants lie on top of each other: one that has an
 end, or ends with an approval, leaves those that last longer in place, and they decide again once it is over
-(policy.edits.rows_beneath); one without an end replaces all. Nothing is overwritten: a grant that is replaced or
-revoked ends now and stays, with its old end in its metadata, so that the past can be reconstructed. An editor names the
-version of each slot it has seen, and a save on a stale one is refused with both versions. Capability rows are left
-alone.
+(policy.grants.edits.find_rows_beneath_edit); one without an end replaces all. Nothing is overwritten: a grant that is
+replaced or revoked ends now and stays, with its old end in its metadata, so that the past can be reconstructed. An
+editor names the version of each slot it has seen, and a save on a stale one is refused with both versions. Capability
+rows are left alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs that time out or lose their runner; called by actions.housekeeping and actions.runners."""
+"""Runs that time out or lose their runner; called by actions.upkeep.housekeeping and actions.agents.runners."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Claims that detect repeated events: hooks are posted twice, telemetry is resent, transcripts are reread.
 
-Called by actions.events within the transaction that writes the events, so a claim exists exactly if they do.
+Called by actions.sessions.events within the transaction that writes the events, so a claim exists exactly if they do.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ METADATA = (
 
 
 class LifecycleEvent(Protocol):
-    """What `update_session_by_event` needs to know of an event; actions.events.NewEvent has it."""
+    """What `update_session_by_event` needs to know of an event; sessions.events.NewEvent has it."""
 
     event_type: Any
 

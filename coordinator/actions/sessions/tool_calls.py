@@ -427,7 +427,7 @@ def decide_call_with_additions(
     """Decide a call, with the input that it runs with and the offered rules to be saved.
 
     Raises UnprocessableRequest for an edited input that is none, BadRequest for a rule that was not offered, and what
-    approvals.decide raises, which takes the rest of `decision`.
+    approvals.decide_request raises, which takes the rest of `decision`.
     """
     return approvals.decide_request(
         request_id,

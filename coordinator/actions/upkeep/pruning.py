@@ -403,7 +403,7 @@ def find_prunable_permission_requests(before: datetime) -> QuerySet[PermissionRe
 
 
 def find_usable_approvals(**of: Any) -> QuerySet[PermissionContext]:
-    """Return approvals by which a deferred call may still run (policy.approvals.usable_until)."""
+    """Return approvals by which a deferred call may still run (policy.requests.approvals.single_use_valid_until)."""
     return PermissionContext.objects.filter(
         **(of or {"request_id": OuterRef("request_id")}),
         closed_at__gt=timezone.now() - timedelta(seconds=settings.HELD_FOR),

@@ -43,7 +43,7 @@ from coordinator.policy.rules.tool_rules import ASK, DENY, OBSERVE, PartialCall,
 log = logging.getLogger(__name__)
 
 LATE = 5.0  # seconds beyond its wait after which a hook is answered though the endpoint still works on it
-HELD = b"x-signalbox-held"  # which tools are held for certain (policy.certain)
+HELD = b"x-signalbox-held"  # which tools are held for certain (policy.rules.offline_blocking)
 HOLDS = b"x-signalbox-holds-this"  # whether this very call is: `yes`, `ask` where a rule only asks, `no`
 MOST_HELD = 3_000  # bytes of HELD; beyond that, all tools are
 ENDED_MEANWHILE = "The session continued before anyone answered in Signalbox."

@@ -1,7 +1,7 @@
 """Notes on their way to agents: with the answer to a hook, or with the result of a call through the gateway.
 
-For which sessions notes wait is kept in memory and follows the feed, so that nobody asks the database at each step.
-Who finds one takes it there (actions.notes), and whatever goes wrong with a note changes nothing of the answer.
+For which sessions notes wait is kept in memory and follows the feed, so that nobody asks the database at each step. Who
+finds one takes it there (actions.sessions.notes), and whatever goes wrong with a note changes nothing of the answer.
 """
 
 from __future__ import annotations

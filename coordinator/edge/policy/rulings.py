@@ -252,7 +252,7 @@ class PolicyRulings:
             return BUDGETS_UNREAD
 
     def find_cached_brake_ruling(self, agents: Sequence[str | None], host: str | None) -> Ruling:
-        """Return the denial of a brake that this process knows of; whether one is on, edge.brake_gate says."""
+        """Return the denial of a brake that this process knows of; whether one is on, edge.policy.brake_gate says."""
         known_brakes = self._snapshot.brakes if self._snapshot is not None else ()
         return next(
             (build_brake_ruling(brake) for brake in known_brakes if brake.applies_to(agents, host)),
@@ -260,7 +260,7 @@ class PolicyRulings:
         )
 
     def list_offline_blocked_tools(self, caller: PartialCall) -> list[tuple[str, str]] | None:
-        """Return which tools are held for certain (policy.certain); None while that is not known."""
+        """Return which tools are held for certain (policy.rules.offline_blocking); None while that is not known."""
         if self._snapshot is None or not self.is_snapshot_current:
             return None
         if self._held_by is not self._snapshot or len(self._guarded_tools) >= MOST_HELD_FOR:

@@ -9,7 +9,7 @@ models, what the rest of the program can work with and show:
 - in an integer column everything else than a whole number is an `UnreadableText`;
 - in a boolean column everything is true or false, as SQLite itself takes it where a condition asks.
 
-What is read by SQL of our own, without models, is read by `engine.values.text_of`.
+What is read by SQL of our own, without models, is read by `engine.values.cast_to_text_sql`.
 """
 
 from __future__ import annotations

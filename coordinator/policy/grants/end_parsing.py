@@ -1,7 +1,7 @@
 """The ends of grants and approvals: the words that people may write, and the lengths that forms suggest.
 
 DEFAULT holds for every grant whose maker chose no end: that of a form, of a suggestion, of "always allow this" and of
-a list of an agent's servers. A grant that somebody asked for ends with its approval (actions.access_requests).
+a list of an agent's servers. A grant that somebody asked for ends with its approval (actions.policy.access_requests).
 
 The words are a small grammar rather than a library's guess: what could mean two things ("next Friday", "3/4",
 "Friday" without a time) is refused, and a form shows the exact end before it is saved.

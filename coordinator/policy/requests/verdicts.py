@@ -1,6 +1,7 @@
 """Answers of the machine endpoints to requesters about their requests: nothing may run while a brake holds them.
 
-An approval stays what it is (policy.approvals, and so the history): it counts again once the brake is released.
+An approval stays what it is (policy.requests.approvals, and so the history): it counts again once the brake is
+released.
 """
 
 from __future__ import annotations

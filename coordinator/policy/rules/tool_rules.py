@@ -1,13 +1,14 @@
 """The rules' decision on a tool call, together with the MCP grants. Only reads: endpoints enforce it.
 
-Patterns are RE2 expressions: they take time in proportion to the text, whatever a person writes, so no pattern and
-no command can hold up the endpoint. Deny and ask look anywhere in the text; allow must match the whole of it, on one
-line, so that `git status` does not let `git status; rm -rf ~` through. Only an allow pattern that speaks of lines
-(`\\n`, `(?s)`) fits a text of several. And what allows the tools of server `a` (`mcp__a__*`) allows none of `a__b`.
-Deny and ask see every field of a call; allow covers the text it was written for (policy.call_text). In a command they
-look at each simple command as the shell would run it as well, so that quotes and wrappers hide nothing.
+Patterns are RE2 expressions: they take time in proportion to the text, whatever a person writes, so no pattern and no
+command can hold up the endpoint. Deny and ask look anywhere in the text; allow must match the whole of it, on one line,
+so that `git status` does not let `git status; rm -rf ~` through. Only an allow pattern that speaks of lines (`\\n`,
+`(?s)`) fits a text of several. And what allows the tools of server `a` (`mcp__a__*`) allows none of `a__b`. Deny and
+ask see every field of a call; allow covers the text it was written for (policy.rules.call_text). In a command they look
+at each simple command as the shell would run it as well, so that quotes and wrappers hide nothing.
 
-A rule may also have terms (rules.terms): what the call does, not how it is written. Then pattern and terms must fit.
+A rule may also have terms (policy.rules.terms): what the call does, not how it is written. Then pattern and terms must
+fit.
 """
 
 from __future__ import annotations
@@ -76,12 +77,12 @@ _PIECES = re.compile(
 class DecisionRule:
     """A rule as it decides: saved, or about to be. `number` is its place in the list, from 1.
 
-    `program` is the agent program whose calls it is for (agent_programs.AGENT_TITLES), nothing for every one.
-    `runs`, `touches` and `reaches` are its terms (rules.terms), one a line. `unreadable` says whether a rule that
-    restricts matches a call of which a part cannot be read: "match", "ignore", or nothing for the default, which is
-    to match where the rule has terms. `ready_made` names the switch that made the rule (rules.ready_made). One that
-    `is_off` matches nothing. One that `repeats` is about a repetition (rules.call_history); it matches where that is
-    reached, besides what else it says. A denial of one that `stops_turn` also ends the agent's turn.
+    `program` is the agent program whose calls it is for (agent_programs.AGENT_TITLES), nothing for every one. `runs`,
+    `touches` and `reaches` are its terms (policy.rules.terms), one a line. `unreadable` says whether a rule that
+    restricts matches a call of which a part cannot be read: "match", "ignore", or nothing for the default, which is to
+    match where the rule has terms. `ready_made` names the switch that made the rule (policy.rules.ready_made). One that
+    `is_off` matches nothing. One that `repeats` is about a repetition (policy.rules.call_history); it matches where
+    that is reached, besides what else it says. A denial of one that `stops_turn` also ends the agent's turn.
     """
 
     number: int
@@ -133,7 +134,8 @@ class DecisionRule:
     ) -> bool:
         """Say whether the rule matches this call of that agent program ("" where nobody knows which).
 
-        `server` is what calls of its server's tools begin with (mcp.names.beginning), "" where that is not known.
+        `server` is what calls of its server's tools begin with (mcp.servers.names.find_server_prefix_of_call), "" where
+        that is not known.
         """
         if self.is_off or (self.agents is not None and agent_id not in self.agents):
             return False

@@ -5,7 +5,7 @@ asked about are grouped by what they have in common (suggestions.generalizing), 
 groups is tried on every call as the endpoint would, and on every answer. What would let through one call that a person
 refused is dropped. Rules are for the agents that are registered and made such calls. Calls of agents that are not
 registered make rules for their agent program, because the endpoint knows nothing else of them.
-A person accepts what they choose (actions.tool_rules, actions.grants); nothing here decides anything.
+A person accepts what they choose (actions.policy.tool_rules, actions.policy.grants); nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -688,7 +688,7 @@ def is_suggested_rule_valid(suggestion: RuleSuggestion) -> bool:
 def build_group_suggestion(key: str, group: SimilarCallGroup, is_strict: bool) -> RuleSuggestion | None:
     """Return what a group suggests; None where its calls are too varied.
 
-    `is_strict`: unregistered servers are denied already (policy.managed).
+    `is_strict`: unregistered servers are denied already (policy.grants.managed).
     """
     kind, tool, *rest = key.split("\x1f")
     if kind == "grant":

@@ -97,7 +97,7 @@ def list_new_timeline_rows(request: HtmxHttpRequest, session_id: str) -> HttpRes
 @require_safe
 @require_viewer
 def show_session_header(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Return the session's summary, for a page that did not get it from the stream (timeline.news)."""
+    """Return the session's summary, for a page that did not get it from the stream (timeline.updates)."""
     session = get_object_or_404(Session, pk=session_id)
     return render(request, "sessions/_summary.html", build_session_header(session, TimelineQuery()))
 
