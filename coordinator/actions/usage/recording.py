@@ -43,8 +43,8 @@ from coordinator.usage.reading import SESSION_OWNER
 LONG_CONTEXT_TOKENS = 200_000  # more of them in is a long context
 FAST_TIERS = frozenset({"fast", "priority"})
 CALL = "pre_tool"
-# The agent's program, by sessions.driven_agent_updates.program_name_of_runner_agent: where a runner drives the agent, the
-# session names the runner's profile, and calls are asked about, and held, by the agent's program.
+# The agent's program, by sessions.driven_agent_updates.program_name_of_runner_agent: where a runner drives the agent,
+# the session names the runner's profile, and calls are asked about, and held, by the agent's program.
 _RENAMED = " ".join(f"WHEN '{name}' THEN '{program}'" for name, program in PROGRAMS.items())
 DRIVEN_PROGRAM = (
     f"(SELECT CASE d.agent {_RENAMED} ELSE d.agent END"  # noqa: S608 - names of ours
