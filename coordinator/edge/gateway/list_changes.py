@@ -45,21 +45,23 @@ class ToolListUpdates:
         hub.listeners.append(self.wake_clients_with_changed_tools)
 
     async def stream_tool_list_changes(self, exchange: Exchange) -> None:
-        """Notify a client of changes until it leaves."""
-        await exchange.line.open_event_stream()
-        await exchange.line.send_event(HERE)
+        """Notify a client until it leaves: of every change after the stream's first line."""
+        reader: ListReader = exchange.caller, exchange.collection.name if exchange.collection else None
         changed = asyncio.Event()
         self._listening.add(changed)
         try:
+            visible_digest = await self.visible_tools_digest(reader)
+            await exchange.line.open_event_stream()
+            await exchange.line.send_event(HERE)
             with exchange.disconnect.call_on_disconnect(changed.set):
-                await self.send_tool_list_changes(exchange, changed)
+                await self.send_tool_list_changes(exchange, reader, changed, visible_digest)
         finally:
             self._listening.discard(changed)
         await exchange.line.end_event_stream()
 
-    async def send_tool_list_changes(self, exchange: Exchange, changed: asyncio.Event) -> None:
-        reader: ListReader = exchange.caller, exchange.collection.name if exchange.collection else None
-        visible_digest = await self.visible_tools_digest(reader)
+    async def send_tool_list_changes(
+        self, exchange: Exchange, reader: ListReader, changed: asyncio.Event, visible_digest: str | None
+    ) -> None:
         while not exchange.disconnect.happened:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ALIVE_EVERY):
