@@ -122,10 +122,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """In parallel, a file's tests stay in one process: they share a server. Not so with `--dist worksteal`."""
     if config.getoption("dist") == "worksteal":
         return None
-    from xdist.scheduler import LoadFileScheduling
+    from tests.file_scheduling import FileScheduling
 
     config.option.loadscopereorder = False  # the order below
-    return LoadFileScheduling(config, log)
+    return FileScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

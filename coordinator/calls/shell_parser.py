@@ -8,6 +8,7 @@ a shell that starts a shell costs no more than one.
 from __future__ import annotations
 
 import functools
+import re
 import time
 
 import tree_sitter_bash
@@ -21,6 +22,8 @@ MAX_PARSE_SECONDS = (
 MAX_SYNTAX_DEPTH = 60  # of blocks, substitutions and words in each other
 MAX_SHELL_DEPTH = 6  # of shells that start shells
 CHUNK_BYTES = 65_536
+_NOT_ASCII = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")  # one character in UTF-8
+_TIMES_SIGN = b"\xc3\x97"
 
 TOO_LONG = f"it is longer than {MAX_SHELL_BYTES // 1024} KiB"
 TOO_MANY = "it has too many parts"
@@ -53,22 +56,35 @@ def load_shell_language() -> Language:
     return Language(tree_sitter_bash.language())
 
 
+def replace_non_ascii_characters(source: bytes) -> bytes:
+    """Return a shell text in which a times sign, of as many bytes, stands for each character that is not ASCII.
+
+    The grammar's scanner looks up each character in C's table of 256 characters (`isalpha`), without a check: a text
+    with a larger one can crash the process. To a shell such characters are all alike: part of a word, never of a name.
+    """
+    return _NOT_ASCII.sub(
+        lambda found: _TIMES_SIGN * (len(found[0]) // 2) + b"a" * (len(found[0]) % 2), source
+    )
+
+
 def parse_shell_syntax_tree(source: bytes, budget: ShellBudget) -> Node:
     """Return the syntax tree of a shell text. Raises UnreadableShell for one that the budget does not allow.
 
-    Syntax errors are nodes of the tree (`Node.has_error`).
+    Syntax errors are nodes of the tree (`Node.has_error`). Texts are read from the source by the places of nodes:
+    the tree is that of another text of the same length.
     """
     budget.bytes_left -= len(source)
     if budget.bytes_left < 0:
         raise UnreadableShell(TOO_LONG)
     if budget.seconds_left <= 0:
         raise UnreadableShell(TOO_SLOW)
+    parsed = replace_non_ascii_characters(source)
     started_at = time.thread_time()
     deadline = started_at + budget.seconds_left
     earliest = time.monotonic() + budget.seconds_left  # a thread takes no more processor time than passes
 
     def read_source_chunk(offset: int, _point: Point) -> bytes:
-        return source[offset : offset + CHUNK_BYTES]
+        return parsed[offset : offset + CHUNK_BYTES]
 
     def is_time_over(_offset: int, _has_error: bool) -> bool:
         return time.monotonic() > earliest and time.thread_time() > deadline

@@ -19,10 +19,10 @@ from coordinator.calls.shell_parser import MAX_SYNTAX_DEPTH, TOO_DEEP, ShellBudg
 
 MAX_BRACE_WORDS = 64  # that braces make of one word
 LONGEST_SHOWN = 80  # characters of a part that a reason quotes
-# Placeholders of quoted characters that would mean something outside quotes; none of them can be in a stored text.
+# Placeholders of quoted characters that would mean something outside quotes: surrogates, which no text in UTF-8 holds.
 _SPECIAL = "~*?[]{},"
-_PROTECT = {ord(char): 0xF0000 + position for position, char in enumerate(_SPECIAL)}
-_REVEAL = {0xF0000 + position: char for position, char in enumerate(_SPECIAL)}
+_PROTECT = {ord(char): 0xDC00 + position for position, char in enumerate(_SPECIAL)}
+_REVEAL = {0xDC00 + position: char for position, char in enumerate(_SPECIAL)}
 _ANSI_ESCAPE = re.compile(
     r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))", re.DOTALL
 )

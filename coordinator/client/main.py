@@ -56,13 +56,16 @@ USAGE_ERROR = 2  # which agents also take as "block this call"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit code; 2 where there is none of that name.
 
-    This is the one place that handles a standard output whose reader has gone, as `| head` makes it.
+    This is the one place that handles a standard output whose reader has gone, as `| head` makes it. Some versions of
+    `argparse` keep silent about it when they print their help.
     """
     try:
         try:
             code = run_subcommand(list(sys.argv[1:] if arguments is None else arguments))
-        except SystemExit:
+        except SystemExit as end:
             sys.stdout.flush()
+            if not end.code and is_stdout_reader_gone():
+                return UNREAD
             raise
         sys.stdout.flush()
     except BrokenPipeError:

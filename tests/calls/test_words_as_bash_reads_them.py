@@ -105,3 +105,28 @@ def test_no_text_breaks_the_reader(text: str) -> None:
     reader = ShellReader("/")
     reader.collect_script_commands(text)
     assert isinstance(reader.reading.commands, list)
+
+
+@pytest.mark.parametrize("character", ["\u0100", "\u3000", "\U000f0000", "\U0010ffff"])
+def test_characters_beyond_the_scanners_table_do_not_crash_it(character: str) -> None:
+    reader = ShellReader("/")
+    reader.collect_script_commands(
+        f"git {{{character}x; echo -{character} $${character}\ncat <<{character}\n${character}\n"
+    )
+    assert [word.text for word in reader.reading.commands[0].words] == ["git", f"{{{character}x"]
+
+
+@pytest.mark.parametrize("word", ["é=1", "→=1", "x→=1", "𐍈=1", "x中=1"])
+def test_a_word_whose_name_is_not_ascii_is_no_assignment(word: str) -> None:
+    reader = ShellReader("/")
+    reader.collect_script_commands(f"{word} git push")
+    assert [[one.text for one in command.words] for command in reader.reading.commands] == [
+        [word, "git", "push"]
+    ]
+
+
+@pytest.mark.parametrize("word", ["\U000f0000", "'\U000f0000'", '"\U000f0000"', "$'\\U000f0000'", "\udc00"])
+def test_no_character_of_a_text_becomes_a_special_one(word: str) -> None:
+    reader = ShellReader("/")
+    reader.collect_script_commands(f"rm {word}")
+    assert [one.text for one in reader.reading.commands[0].words] in (["rm", "\U000f0000"], ["rm", "?"])
