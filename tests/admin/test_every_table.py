@@ -15,6 +15,7 @@ from tests.pages.markup import inline_parts
 from tests.people import signed_in
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("without_sidebar")]
+# Each table is asked for some of the searches, and for some of the queries made by hand, by turns.
 SEARCHED = ("a", "9000001", "9" * 30, 'user\'s "it" \\ %_ é', '"quoted words"')
 MADE_BY_HAND = (
     {"created_at__year": "2026"},
@@ -57,6 +58,7 @@ def test_every_table_is_registered_but_those_with_composite_keys() -> None:
 def test_a_list_of_odd_rows_answers_whatever_is_asked_of_it(
     client: Client, model: Any, subtests: pytest.Subtests
 ) -> None:
+    turn = REGISTERED.index(model)
     for number in range(2):
         odd_row(model, 9_000_001 + number)
     page = place(model, "changelist")
@@ -66,7 +68,7 @@ def test_a_list_of_odd_rows_answers_whatever_is_asked_of_it(
     assert listed.result_count >= 2
     assert not inline_parts(answer.content.decode())
     with subtests.test("any search is answered"):
-        for text in SEARCHED:
+        for text in SEARCHED[turn % 2 :: 2]:
             assert client.get(page, {"q": text}).status_code in {200, 302}, text
     with subtests.test("every filter is answered"):
         for query in {one["query_string"] for spec in listed.filter_specs for one in spec.choices(listed)}:
@@ -75,7 +77,7 @@ def test_a_list_of_odd_rows_answers_whatever_is_asked_of_it(
         columns = range(len(listed.list_display))
         assert client.get(page, {"o": ".".join(f"-{number}" for number in columns)}).status_code == 200
     with subtests.test("a query made by hand is no failure"):
-        for query in MADE_BY_HAND:
+        for query in MADE_BY_HAND[turn % 3 :: 3]:
             assert client.get(page, query).status_code in {200, 302, 400}, query
 
 
