@@ -1,4 +1,4 @@
-"""The Django app of what people see, and the admin site that belongs to it."""
+"""The Django apps of the dashboard and of its admin site."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from django.contrib.admin.apps import AdminConfig
 
 
 class DashboardConfig(AppConfig):
-    """Pages, tables, forms and the admin. Imports coordinator, never the other way round."""
+    """Pages, tables, forms and the admin. It imports coordinator; coordinator never imports it."""
 
     name = "dashboard"
 
     def ready(self) -> None:
-        """Tell the live stream how rows and the rail's numbers look."""
+        """Register the renderers of rows and of the rail's badges at the live stream."""
         fragments, rail = import_module("coordinator.live.fragments"), import_module("dashboard.frame.rail")
         register = fragments.register_fragment_renderer
         with_allowance = import_module("dashboard.rendering.allowance").with_allowance
@@ -37,11 +37,14 @@ class DashboardConfig(AppConfig):
 
 
 class AdminSiteConfig(AdminConfig):
-    """Django's admin with Signalbox's own site (who may enter, names, look)."""
+    """Django's admin with Signalbox's site, which sets access, names and appearance."""
 
     default_site = "dashboard.admin.site.SignalboxAdminSite"
 
     def ready(self) -> None:
-        """Let apps register theirs, then register ours (dashboard/admin/registry.py says why so)."""
+        """Let apps register their models, then register ours.
+
+        dashboard/admin/registry.py explains the order.
+        """
         super().ready()
         import_module("dashboard.admin.registry")

@@ -83,7 +83,7 @@ class ClaudeHook(AgentHook):
     in_columns: ClassVar[frozenset[str]] = AgentHook.in_columns | {SKILL_FIELD}
 
     @property
-    def shell_lines(self) -> ShellLines | None:
+    def embedded_shell_lines(self) -> ShellLines | None:
         """The shell lines that run while the hook's skill is loaded; None where they have hooks of their own."""
         if self.name != EXPANSION and self.text_field("tool_name") != SKILL:
             return None
@@ -103,7 +103,7 @@ class ClaudeHook(AgentHook):
     def has_tool_name(self) -> bool:
         """Whether the hook says which tool it is about; a slash command counts where it may run shell lines."""
         if self.name == EXPANSION:
-            return self.shell_lines is not None
+            return self.embedded_shell_lines is not None
         return self.text_field("tool_name") is not None
 
     @property
@@ -126,7 +126,7 @@ class ClaudeHook(AgentHook):
                 "args": self.text_field("command_args") or "",
             }
         skill_lines = self.fields.get(SKILL_FIELD)
-        shell = self.shell_lines if self.name in CALLS and isinstance(skill_lines, dict) else None
+        shell = self.embedded_shell_lines if self.name in CALLS and isinstance(skill_lines, dict) else None
         if shell is None or not isinstance(skill_lines, dict):
             return tool_input
         files = skill_lines.get("files")

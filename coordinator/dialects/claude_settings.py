@@ -44,7 +44,7 @@ def render_claude_settings(url: str, *, managed: bool = False) -> str:
     """Return the JSON to paste. `managed`: for the managed settings, where nobody can take the hooks out."""
     endpoint_url = f"{url.rstrip('/')}/hooks/claude-code"
     hooks: dict[str, Any] = {
-        "SessionStart": [{"hooks": [{"type": "command", "command": build_curl_hook(endpoint_url)}]}]
+        "SessionStart": [{"hooks": [{"type": "command", "command": build_curl_command(endpoint_url)}]}]
     }
     for name in WAITING:
         waits = build_http_hook(f"{endpoint_url}?wait={WAIT}", WAITING_TIMEOUT) | {
@@ -83,7 +83,7 @@ def build_http_hook(address: str, timeout: int) -> dict[str, Any]:
     }
 
 
-def build_curl_hook(endpoint: str) -> str:
+def build_curl_command(endpoint: str) -> str:
     """Return the command for SessionStart, which takes no HTTP hook."""
     return (
         f'curl -s -m {QUICK_TIMEOUT} -o /dev/null -H "Authorization: Bearer ${KEY_VARIABLE}"'

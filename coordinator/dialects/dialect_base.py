@@ -267,7 +267,7 @@ class Dialect(ABC):
             about=self.call_subject(hook),
             program=self.name,
             is_prompted=hook.name in self.prompts,
-            is_editable=hook.name in self.edits and hook.shell_lines is None,
+            is_editable=hook.name in self.edits and hook.embedded_shell_lines is None,
             can_stop_turn=hook.name in self.stops,
             subagent=hook.subagent_label,
             call_id=hook.call_id,

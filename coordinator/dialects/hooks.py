@@ -93,7 +93,7 @@ class AgentHook:
         return True
 
     @property
-    def shell_lines(self) -> ShellLines | None:
+    def embedded_shell_lines(self) -> ShellLines | None:
         """The shell lines that run as part of the call; None where there are none, or each has a hook of its own."""
         return None
 

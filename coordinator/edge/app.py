@@ -264,7 +264,7 @@ class Application:
     async def stream_session_events(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /sse/sessions?session_id=&include_init=`, as recorded (live/recorded_stream.py)."""
         headers = get_request_headers(scope)
-        admission = await self.auth.admit_stream_reader(scope, headers)
+        admission = await self.auth.admit_api_key_stream_reader(scope, headers)
         caller = admission.caller
         session_id, with_init = session_stream.parse_session_stream_query(scope["query_string"])
         if not ownership.can_read_all_sessions(caller):

@@ -11,17 +11,17 @@ from coordinator.engine import is_sqlite
 Slots = Sequence[tuple[int, int]]  # from one instant until before another, in microseconds since 1970
 
 
-def count_events_by_slot(session_id: str, rows_of_slots: Sequence[Slots]) -> list[int]:
+def count_events_by_slot(session_id: str, slot_stretches: Sequence[Slots]) -> list[int]:
     """Return how many of the session's events fall into each slot, in order.
 
     Slots of one row follow each other and are of one length, but for its last.
     """
     if is_sqlite():
         return count_events_per_interval_on_sqlite(
-            session_id, [slot for row in rows_of_slots for slot in row]
+            session_id, [slot for row in slot_stretches for slot in row]
         )
     return [
-        number for row in rows_of_slots for number in count_events_per_interval_on_postgres(session_id, row)
+        number for row in slot_stretches for number in count_events_per_interval_on_postgres(session_id, row)
     ]
 
 

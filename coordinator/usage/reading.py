@@ -1,4 +1,4 @@
-"""Tokens and what they cost: per session, model and agent. Only reads.
+"""Sums of tokens and costs, by model, agent, program, person, host and folder (`DIMENSIONS`). It only reads.
 
 All sums are of `usage_requests`. A model without a price has tokens and no cost: no price is made up for it, and sums
 say that they are not whole.

@@ -1,4 +1,4 @@
-"""API keys: what machines may do here. Made, shown once, revoked; for admins."""
+"""Views of API keys, for admins: list, create, revoke and bind them. A key's text is shown only once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ApiKeyForm(forms.Form):
 @never_cache
 @require_admin
 def list_api_keys(request: HtmxHttpRequest) -> HttpResponse:
-    """List the keys; a POST makes one and shows it on the page it answers with, and never again."""
+    """List the keys. A POST creates a key and shows its text once, on the page that it returns."""
     form = ApiKeyForm(request.POST or None)
     api_key = (
         create_api_key_from_form(request, form) if request.method == "POST" and form.is_valid() else None
@@ -75,7 +75,10 @@ def list_api_keys(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def create_api_key_from_form(request: HtmxHttpRequest, form: ApiKeyForm) -> tuple[ApiKey, str] | None:
-    """Create the key and return it; where that is refused, put the reason on the form."""
+    """Create the key and return it with its text.
+
+    If the action refuses, add the reason to the form and return None.
+    """
     cleaned_data, now = form.cleaned_data, timezone.now()
     try:
         return key_binding.create_bound_key(
@@ -96,7 +99,10 @@ def create_api_key_from_form(request: HtmxHttpRequest, form: ApiKeyForm) -> tupl
 @require_POST
 @require_admin
 def bind_unbound_api_keys_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Bind each unbound key to the agents that it has spoken for, and refuse unbound keys from now on."""
+    """Bind each key without an agent to the agents that it was used for.
+
+    Afterwards a key without an agent is refused.
+    """
     with refusals.show_refusal_as_message(request):
         unbound = key_binding.bind_unbound_keys(actor=person_actor(request.user), now=timezone.now())
         bound = sum(1 for key in unbound if key.spoken_for)

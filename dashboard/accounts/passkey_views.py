@@ -1,7 +1,7 @@
-"""Passkeys and recovery codes: signing in, confirming, and what a person has of them.
+"""Views of passkeys and recovery codes: sign in, confirm one's identity, add and remove them.
 
-A passkey takes two requests: the first asks for a challenge, the second sends what the browser made of it. Both carry
-the browser's secret, to which the challenge is tied (static/js/passkeys.js).
+A passkey takes two requests. The first asks for a challenge; the second sends the browser's signed answer.
+Both carry the browser's secret, to which the challenge is bound (static/js/passkeys.js).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Begin = Callable[[str, str, datetime], dict[str, object]]
 @never_cache
 @allow_anonymous_access
 def start_passkey_sign_in(request: HtmxHttpRequest) -> HttpResponse:
-    """Answer with what the browser needs to sign somebody in."""
+    """Return the options with which the browser signs in by passkey, as JSON."""
     return answer_with_passkey_options(request, request.POST.get(NEW, ""), passkeys.begin_passkey_sign_in)
 
 
@@ -54,7 +54,7 @@ def start_passkey_sign_in(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @allow_anonymous_access
 def sign_in_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
-    """Sign in whom a passkey names, and lead back to where they were going."""
+    """Sign in the person whose passkey signed the challenge, and redirect to the page that they wanted."""
     goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
     if request.user.is_authenticated:
         return redirect(goal)
@@ -69,7 +69,7 @@ def sign_in_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
     except SignalboxError as refusal:
         return render_sign_in_page(request, goal, refusal)
     login(request, user, backend=BACKEND)
-    request.session.set_expiry(None)  # single sign-on that was begun and given up left its own
+    request.session.set_expiry(None)  # clear the expiry that an unfinished single sign-on set
     browser_secrets.bind_session_to_browser(request.session, secret, now, "passkey")
     return set_sign_in_device_cookie(redirect(goal), request, user)
 
@@ -80,7 +80,7 @@ def sign_in_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
 @require_sign_in
 @limit_body(SMALL)
 def start_passkey_confirmation(request: HtmxHttpRequest) -> HttpResponse:
-    """Answer with what the browser needs for the person to confirm that it is them."""
+    """Return the options with which the browser confirms the person's identity by passkey, as JSON."""
     user = request.user
     assert isinstance(user, User)
     return answer_with_passkey_options(
@@ -93,7 +93,7 @@ def start_passkey_confirmation(request: HtmxHttpRequest) -> HttpResponse:
 @require_sign_in
 @limit_body(SMALL)
 def start_adding_passkey(request: HtmxHttpRequest) -> HttpResponse:
-    """Answer with what the browser needs to make a passkey."""
+    """Return the options with which the browser creates a passkey, as JSON."""
     user = request.user
     assert isinstance(user, User)
     return answer_with_passkey_options(request, None, partial(passkeys.begin_adding_passkey, user))
@@ -103,7 +103,7 @@ def start_adding_passkey(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @require_sign_in
 def add_passkey(request: HtmxHttpRequest) -> HttpResponse:
-    """Keep the passkey that the browser has made."""
+    """Save the passkey that the browser created, for the signed-in person."""
     assert isinstance(request.user, User)
     with show_refusal_as_message(request):
         row = passkeys.add_passkey(
@@ -140,7 +140,7 @@ def remove_own_passkey(request: HtmxHttpRequest, passkey_id: int) -> HttpRespons
 @require_sign_in
 @limit_body(SMALL)
 def create_own_recovery_codes(request: HtmxHttpRequest) -> HttpResponse:
-    """Make new recovery codes and show them, this once."""
+    """Replace the person's recovery codes by new ones and show those. They are shown only once."""
     assert isinstance(request.user, User)
     with show_refusal_as_message(request):
         codes = recovery_codes.create_recovery_codes(
@@ -151,12 +151,12 @@ def create_own_recovery_codes(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def answer_with_passkey_options(request: HttpRequest, secret: str | None, begin: Begin) -> HttpResponse:
-    """Answer with the options of a passkey's use, or with why there are none.
+    """Return the options that `begin` makes as JSON, or the refusal's detail and status.
 
     Args:
         request: The request.
-        secret: The browser's secret that the challenge is tied to; None for the one that the session is tied to.
-        begin: The action that makes them.
+        secret: The browser's secret to which the challenge is bound; None for that of the session.
+        begin: The action that makes the options from the secret's hash, the client address and the time.
     """
     browser = (
         browser_secrets.bound_browser_secret_hash(request.session)

@@ -1,9 +1,11 @@
-"""Signing in at the provider of single sign-on, and showing there anew who one is.
+"""Sign in at the single sign-on provider, and confirm one's identity there again.
 
-The way out is a form, which carries the browser's secret and the CSRF token; the answer is a page that leads on, since
-the policy lets no form lead to another site. The way back is an address that anybody may open: it only shows a form,
-which sends itself with the browser's secret (static/js/provider.js). So nobody is signed in, and nothing confirmed, in
-another browser than the one that set out: not as somebody else, and not for whoever has stolen a cookie.
+Leaving is a form with the browser's secret and the CSRF token. It is answered with a page that leads to the
+provider, since the content security policy forbids forms to lead to another site.
+
+Coming back is a URL that anybody may open. It only shows a form, which submits itself with the browser's
+secret (static/js/provider.js). So a sign-in or a confirmation takes effect only in the browser that began it:
+nobody can be signed in as somebody else by a link, and a stolen cookie alone confirms nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ NO_SCRIPT = "Confirming needs JavaScript and this browser's storage. Allow both,
 def require_sign_in_provider(
     view: Callable[[HtmxHttpRequest], HttpResponse],
 ) -> Callable[[HtmxHttpRequest], HttpResponse]:
-    """Answer 404 where no provider of single sign-on is set."""
+    """Wrap a view so that it answers 404 if no single sign-on provider is configured."""
 
     @wraps(view)
     def check_provider_configured(request: HtmxHttpRequest) -> HttpResponse:
@@ -57,7 +59,7 @@ def require_sign_in_provider(
 @require_sign_in_provider
 @allow_anonymous_access
 def start_provider_sign_in(request: HtmxHttpRequest) -> HttpResponse:
-    """Lead to the provider, to sign in there."""
+    """Send the browser to the provider to sign in."""
     goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
     if request.user.is_authenticated:
         return redirect(goal)
@@ -73,7 +75,7 @@ def start_provider_sign_in(request: HtmxHttpRequest) -> HttpResponse:
 @require_sign_in_provider
 @limit_body(SMALL)
 def start_provider_confirmation(request: HtmxHttpRequest) -> HttpResponse:
-    """Lead to the provider, to show there anew that it is them."""
+    """Send the browser to the provider, so that the signed-in person confirms their identity there."""
     if not browser_secrets.SHAPE.fullmatch(request.POST.get(NEW, "")):
         return render_provider_refusal(request, Forbidden(NO_SCRIPT))
     return redirect_to_provider(
@@ -90,7 +92,7 @@ def start_provider_confirmation(request: HtmxHttpRequest) -> HttpResponse:
 @require_sign_in_provider
 @limit_body(SMALL)
 def start_provider_connection(request: HtmxHttpRequest) -> HttpResponse:
-    """Lead to the provider, so that the person's own account belongs to who they are there."""
+    """Send the browser to the provider, to connect the person's account with their account there."""
     secret = browser_secrets.bound_browser_secret_hash(request.session)
     if not secret:
         return render_provider_refusal(request, Forbidden(NO_SCRIPT))
@@ -102,7 +104,7 @@ def start_provider_connection(request: HtmxHttpRequest) -> HttpResponse:
 @require_sign_in
 @limit_body(SMALL)
 def disconnect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
-    """Have the person's own account belong to nobody at the provider again."""
+    """Disconnect the person's Signalbox account from their account at the provider."""
     assert isinstance(request.user, User)
     try:
         provider_sign_ins.disconnect_provider_account(request.user, client_address(request), timezone.now())
@@ -120,7 +122,7 @@ def disconnect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
 @require_sign_in_provider
 @allow_anonymous_access
 def receive_redirect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
-    """Take what the provider sent along: first by address, which does nothing yet, then by the form that it shows."""
+    """Show the form for the provider's answer (GET), which has no effect yet, or process that form (POST)."""
     if request.method != "POST":
         names = ("code", "state", "iss", "error")
         parameters = {name: request.GET[name] for name in names if name in request.GET}
@@ -158,14 +160,14 @@ def redirect_to_provider(request: HtmxHttpRequest, purpose: Purpose, goal: str, 
 
 
 def finish_provider_sign_in_flow(request: HtmxHttpRequest, now: datetime) -> HttpResponse:
-    """Verify what came back, and do what they set out for."""
+    """Verify the provider's answer, then do what the flow was begun for: sign in, connect or confirm."""
     from coordinator.identity.openid import flow  # noqa: PLC0415
     from coordinator.identity.openid.errors import SignInRefused  # noqa: PLC0415
 
     address, secret = client_address(request), request.POST.get(NEW, "")
     session = request.session
     assert isinstance(session, SessionStore)
-    with session.lock_and_save_session_data():  # whoever sends it again finds nothing
+    with session.lock_and_save_session_data():  # the flow is consumed: the same answer sent again is refused
         begun = flow.consume_sign_in_flow(session, request.POST.get("state", ""), secret, now)
     if error := request.POST.get("error"):
         raise SignInRefused(
@@ -175,7 +177,7 @@ def finish_provider_sign_in_flow(request: HtmxHttpRequest, now: datetime) -> Htt
     identity, id_token = flow.redeem_and_verify_sign_in(
         begun, code=request.POST.get("code", ""), issuer=request.POST.get("iss", ""), now=now
     )
-    session.reload_session_data()  # the provider took its time, in which other tabs went on, or signed out
+    session.reload_session_data()  # other tabs may have changed or ended the session meanwhile
     if begun.purpose == "sign in":
         user = provider_sign_ins.sign_in_with_provider(identity, address, now)
         login(request, user, backend=BACKEND)
@@ -189,7 +191,7 @@ def finish_provider_sign_in_flow(request: HtmxHttpRequest, now: datetime) -> Htt
         return redirect(begun.goal)
     else:
         provider_sign_ins.confirm_provider_identity(request.user, identity, address, now)
-    # A sign-in may rest on one that the provider still held; a confirmation never does.
+    # A sign-in may use the provider's existing session; a confirmation requires a new sign-in there.
     browser_secrets.bind_session_to_browser(
         session, secret, now, "provider" if begun.purpose == "confirm" else "provider session"
     )
@@ -207,7 +209,7 @@ def read_provider_device_cookie(request: HttpRequest) -> str:
 
 
 def set_provider_device_cookie(answer: HttpResponse, request: HttpRequest) -> HttpResponse:
-    """Mark this browser as one in which somebody was signed in (coordinator.actions.people.provider_sign_ins)."""
+    """Set the cookie by which coordinator.actions.people.provider_sign_ins recognises this browser later."""
     answer.set_cookie(
         settings.PROVIDER_DEVICE_COOKIE_NAME,
         provider_sign_ins.sign_provider_device_token(),
@@ -221,13 +223,13 @@ def set_provider_device_cookie(answer: HttpResponse, request: HttpRequest) -> Ht
 
 
 def find_session_user_id(session: SessionStore) -> int | None:
-    """Return whose session it is, as the table has it; None where it has been ended."""
+    """Return the id of the user whose session this is, as stored now; None if the session has ended."""
     user_id = session.get(SESSION_KEY)
     return int(user_id) if user_id else None
 
 
 def render_provider_refusal(request: HttpRequest, refusal: SignalboxError) -> HttpResponse:
-    """Show that nobody was signed in, and why, and write it down."""
+    """Record why nobody was signed in, and show the reason."""
     problem = getattr(refusal, "problem", "") or f"{type(refusal).__name__}: {refusal.detail}"
     provider_sign_ins.record_provider_refusal(
         refusal, problem, client_address(request), read_provider_device_cookie(request), timezone.now()

@@ -1,4 +1,4 @@
-"""Signing in and out, the person's own account, and the page where the first administrator is made."""
+"""Sign in and out, the person's own account, and the page that creates the first administrator."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 def find_next_url(request: HttpRequest, fallback: str) -> str:
-    """Return where the person was going, if that is a page of ours; else `fallback` (a URL name)."""
+    """Return the URL in `next` if it is a page of this site, else the URL of `fallback` (a URL name)."""
     wanted_url = request.POST.get("next") or request.GET.get("next") or ""
     is_own_url = url_has_allowed_host_and_scheme(
         wanted_url, {request.get_host()}, require_https=request.is_secure()
@@ -67,12 +67,12 @@ def find_next_url(request: HttpRequest, fallback: str) -> str:
 @never_cache
 @allow_anonymous_access
 def show_sign_in(request: HtmxHttpRequest) -> HttpResponse:
-    """Ask for name and password, and lead back to where the person was going."""
+    """Ask for name and password, sign in, and redirect to the page that the person wanted."""
     goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
     if request.user.is_authenticated:
         return redirect(goal)
     if request.method == "POST" and not settings.PASSWORD_SIGN_IN:
-        return redirect("accounts:login")  # whose page has no form for one
+        return redirect("accounts:login")  # that page has no password form
     form = SignInForm(request, data=request.POST or None)
     if request.method != "POST":
         return render_sign_in_page(request, goal, form=form)
@@ -92,17 +92,17 @@ def render_sign_in_page(
     form: SignInForm | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    """Answer with the sign-in page.
+    """Return the sign-in page.
 
     Args:
         request: The request.
-        goal: Where the person was going.
-        refusal: Why they were not let in; None where nothing was refused but what the form says.
-        form: The form for name and password, as it was sent; None for an empty one.
-        status: The status of an answer without a refusal.
+        goal: The URL that follows after sign-in.
+        refusal: Why the sign-in was refused; None if nothing was refused, or the form's errors say it.
+        form: The bound form for name and password; None for an empty one.
+        status: The HTTP status if there is no `refusal`.
     """
     form = form or SignInForm(request)
-    if settings.OIDC_ISSUER:  # most sign in there: the page does not begin in the form for the others
+    if settings.OIDC_ISSUER:  # most people sign in at the provider, so the password field gets no focus
         form.fields["username"].widget.attrs.pop("autofocus", None)
     context = {
         "form": form,
@@ -120,7 +120,7 @@ def render_sign_in_page(
 
 
 def set_sign_in_device_cookie(answer: HttpResponse, request: HttpRequest, user: User) -> HttpResponse:
-    """Mark this browser as one that `user` has signed in with (coordinator.actions.people.accounts)."""
+    """Set the cookie that marks this browser as one that `user` has signed in with before."""
     answer.set_cookie(
         settings.DEVICE_COOKIE_NAME,
         accounts.sign_device_token(user),
@@ -150,7 +150,7 @@ def sign_in_with_password(request: HtmxHttpRequest, form: SignInForm) -> User | 
             return None
     assert user is not None
     login(request, user, backend=BACKEND)
-    request.session.set_expiry(None)  # single sign-on that was begun and given up left its own
+    request.session.set_expiry(None)  # clear the expiry that an unfinished single sign-on set
     browser_secrets.bind_session_to_browser(request.session, request.POST.get(NEW, ""), now, by)
     if by == "password":
         accounts.record_sign_in(user, address, now)
@@ -162,7 +162,7 @@ def sign_in_with_password(request: HtmxHttpRequest, form: SignInForm) -> User | 
 @require_sign_in
 @limit_body(SMALL)
 def confirm_password_view(_request: HtmxHttpRequest) -> HttpResponse:
-    """Take the password once more (dashboard.frame.browser_proof_middleware has done so when this runs)."""
+    """Return 204. dashboard.frame.browser_proof_middleware has checked the password before this runs."""
     return HttpResponse(status=204)
 
 
@@ -175,7 +175,7 @@ def sign_out_person(request: HtmxHttpRequest) -> HttpResponse:
     address = sign_in_ways.build_provider_sign_out_url(request)
     logout(request)
     messages.success(request, "You are signed out.")
-    if address:  # no form may lead to another site, so a page does
+    if address:  # the content security policy forbids forms to lead to another site, so a page does
         context = {"address": address, "provider": settings.OIDC_NAME, "is_leaving": True}
         return render(request, "accounts/provider_leave.html", context)
     return redirect(settings.LOGOUT_REDIRECT_URL)
@@ -185,7 +185,7 @@ def sign_out_person(request: HtmxHttpRequest) -> HttpResponse:
 @require_sign_in
 @limit_body(SMALL)
 def sign_out_other_browsers(request: HtmxHttpRequest) -> HttpResponse:
-    """End all sessions of the person but this one."""
+    """End all sessions of the person except this one."""
     assert isinstance(request.user, User)
     count = membership.end_person_sessions(
         request.user, by=request.user, now=timezone.now(), except_session=request.session.session_key
@@ -197,7 +197,7 @@ def sign_out_other_browsers(request: HtmxHttpRequest) -> HttpResponse:
 @require_safe
 @require_sign_in
 def show_account(request: HtmxHttpRequest) -> HttpResponse:
-    """Show who they are and, to who may decide, what they handed over and what was handed to them."""
+    """Show the person's account; approvers also see the delegations that they gave and received."""
     assert isinstance(request.user, User)
     context: dict[str, object] = {
         "passkeys": passkeys.list_passkeys(request.user),
@@ -225,10 +225,10 @@ def show_account(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @require_sign_in
 def change_own_password(request: HtmxHttpRequest) -> HttpResponse:
-    """Change the person's own password, or set the first that they know; this session goes on, their others end."""
+    """Change the person's password, or set their first one. This session continues, their others end."""
     assert isinstance(request.user, User)
     if not provider_sign_ins.has_password_sign_in(request.user):
-        return redirect("accounts:account")  # which says how they sign in
+        return redirect("accounts:account")  # that page says how they sign in
     is_first = accounts.has_unknown_password(request.user)
     form_class = FirstPasswordForm if is_first else OwnPasswordForm
     form: SetPasswordForm[User] = form_class(request.user, request.POST or None)
@@ -248,7 +248,10 @@ def change_own_password(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @allow_anonymous_access
 def save_theme_in_cookie(request: HtmxHttpRequest) -> HttpResponse:
-    """Keep the choice of colours in a cookie (static/js/theme.js does so without asking here)."""
+    """Save the chosen theme in a cookie, for browsers without JavaScript.
+
+    With JavaScript, static/js/theme.js sets the cookie itself.
+    """
     response = HttpResponseRedirect(find_next_url(request, settings.LOGIN_REDIRECT_URL))
     chosen = THEMES.get(request.POST.get("theme", ""), THEMES["system"])
     response.set_cookie(COOKIE, chosen.name, COOKIE_AGE, samesite="Lax", secure=request.is_secure())
@@ -261,7 +264,7 @@ def save_theme_in_cookie(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @allow_anonymous_access
 def create_first_admin(request: HtmxHttpRequest) -> HttpResponse:
-    """Make the first administrator, for whoever holds the one-time link, and sign them in."""
+    """Create the first administrator for a person with the one-time link, and sign them in."""
     token = request.POST.get("token") or request.GET.get("token") or ""
     form = FirstAdminForm(request.POST or None)
     problem = setup.find_setup_token_problem(token)

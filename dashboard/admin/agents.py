@@ -28,7 +28,7 @@ class PluginAssignmentForm(RowForm):
 
 
 class PluginAssignmentRows(OwnedRows):
-    """The plugins that an agent uses, and where their cards lie on its board."""
+    """The plugins that an agent uses, with the position of their cards on its board."""
 
     prefix = "plugins"
     title = "Plugins of this agent"
@@ -74,19 +74,19 @@ class PluginAssignmentRows(OwnedRows):
 
 @admin.display(description="status")
 def presence_cell(row: Agent) -> Any:
-    """Draw whether the agent is there, by its heartbeat; the column `status` is a relic."""
+    """Return whether the agent is online, from its heartbeat. The column `status` is not used any more."""
     return status(agent_presence_status(row, timezone.now()))
 
 
 @admin.display(description="last seen", ordering="last_seen")
 def last_seen_cell(row: Agent) -> Any:
-    """Draw the last heartbeat; 1970 stands for never."""
+    """Return the time of the last heartbeat; the epoch (1970) means never."""
     return time(None if row.last_seen == EPOCH else row.last_seen, "never")
 
 
 @admin.display(description="power switch")
 def power_guard_cell(row: Agent) -> str:
-    """Say whether a password guards the switch; the hash itself is never shown."""
+    """Return whether a password protects the power switch. The hash itself is never shown."""
     return "Protected by a password" if row.power_password_hash else "Not protected"
 
 

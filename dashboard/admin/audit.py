@@ -1,4 +1,4 @@
-"""The audit log, to read."""
+"""The audit log, read-only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat messages and attachments: to read, and messages to delete. Who said what is not for editing."""
+"""Chat messages, which can be deleted but not edited, and attachments, read-only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN = 120
 
 @admin.display(description="content")
 def message_beginning_cell(row: ChatMessage) -> Any:
-    """Draw the first text of a message, or the beginning of what it holds."""
+    """Return the first text of a message, or the beginning of its content as JSON."""
     content = mask_secrets(row.content)
     blocks = content if isinstance(content, list) else []
     texts = [
@@ -33,7 +33,10 @@ def message_beginning_cell(row: ChatMessage) -> Any:
 
 @admin.register(ChatMessage)
 class ChatMessageAdmin(DeleteOnlyAdmin):
-    """Messages. Nobody adds or edits one here: the source of a message is who was signed in."""
+    """Chat messages.
+
+    They cannot be added or edited here, because a message must come from its real sender.
+    """
 
     list_display = (
         columns.time_column("created_at"),
@@ -63,7 +66,10 @@ class ChatMessageAdmin(DeleteOnlyAdmin):
 
 @admin.register(ChatAttachment)
 class ChatAttachmentAdmin(ViewOnlyAdmin):
-    """Attachments. They go with their message; their bytes are never read for these pages."""
+    """Attachments, read-only.
+
+    They are deleted with their message. Their content is never read for these pages.
+    """
 
     list_display = (
         columns.text_column("filename"),
@@ -84,7 +90,7 @@ class ChatAttachmentAdmin(ViewOnlyAdmin):
 
 @admin.register(StoredFile)
 class StoredFileAdmin(ViewOnlyAdmin):
-    """Where the files of attachments lie. They go with it; move_attachments changes the place."""
+    """Where the file of each attachment is stored. The command `move_attachments` moves files elsewhere."""
 
     list_display = (
         columns.reference_column("attachment_id", "coordinator_chatattachment"),

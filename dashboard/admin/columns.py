@@ -1,7 +1,10 @@
-"""How a column's value is drawn in the admin, in lists and on pages. Nothing a row may hold makes these fail.
+"""How the admin draws a column's value in lists and on a row's page.
+
+No stored value makes these functions fail.
 
 Each function returns a callable for `list_display`, `fields` and `readonly_fields`. Other programs write the
-same tables: a time may be any text, a boolean any number, JSON may be broken. All are shown as they stand.
+same tables: a time may be any text, a boolean any number, JSON may be invalid. Such values are shown
+unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ SHOWN = 80  # characters of a text in a list
 def build_cell_for_attribute(
     name: str, draw: Callable[[Any], Any], *, label: str = "", sortable: bool = True
 ) -> Cell:
-    """Return a cell that draws the attribute `name`; nothing is drawn for NULL."""
+    """Return a cell that draws the attribute `name` with `draw`; NULL is drawn as an empty cell."""
 
     def draw_cell(row: Any) -> Any:
         value = getattr(row, name)
@@ -38,7 +41,7 @@ def build_cell_for_attribute(
 
 
 def text_column(name: str, *, label: str = "", sortable: bool = True, max_characters: int = SHOWN) -> Cell:
-    """Draw a text on one line, its beginning if it is long."""
+    """Return a cell for a text on one line, shortened to `max_characters`."""
     return build_cell_for_attribute(
         name, lambda value: Truncator(value).chars(max_characters), label=label, sortable=sortable
     )
@@ -54,36 +57,47 @@ def code_column(name: str, *, label: str = "", sortable: bool = True) -> Cell:
 
 
 def time_column(name: str, *, label: str = "", sortable: bool = True) -> Cell:
-    """Draw a time, relative, exact on hover; a text that is no time as it stands."""
+    """Return a cell for a relative time, with the exact time on hover.
+
+    A text that is no time is shown unchanged.
+    """
     return build_cell_for_attribute(name, time, label=label, sortable=sortable)
 
 
 def state_column(name: str, *, label: str = "") -> Cell:
-    """Draw a word for a state as everywhere in the product."""
+    """Return a cell for a status, with the same label and colour as on the other pages."""
     return build_cell_for_attribute(name, status, label=label)
 
 
 def flag_column(name: str, *, label: str = "", yes: str = "active", no: str = "inactive") -> Cell:
-    """Draw a boolean by its two words; what is neither (a 2 in a SQLite row) as it stands."""
+    """Return a cell for a boolean, as the word `yes` or `no`.
+
+    Another value (2 in SQLite) is shown unchanged.
+    """
     return build_cell_for_attribute(
         name, lambda value: status({True: yes, False: no}.get(value, value)), label=label
     )
 
 
 def size_column(name: str, *, label: str = "") -> Cell:
-    """Draw a number of bytes."""
+    """Return a cell for a number of bytes."""
     return build_cell_for_attribute(
         name, lambda value: filesize(value) if isinstance(value, int) else value, label=label
     )
 
 
 def reference_column(name: str, model: str, *, label: str = "") -> Cell:
-    """Draw an id as a link to the admin page of the row it names, which need not exist."""
+    """Return a cell for an id, as a link to the admin page of the row. The row need not exist."""
     return build_cell_for_attribute(name, lambda value: link_to_admin_row(model, value), label=label)
 
 
 def link_to_admin_row(model: str, pk: Any) -> Any:
-    """Return a link to the admin page of the row `pk` of `model` (`coordinator_session`), or the id itself."""
+    """Return a link to the admin page of the row `pk` of `model`, or the id if the row has no page.
+
+    Args:
+        model: The app's label and the model's name, such as `coordinator_session`.
+        pk: The row's id, as stored.
+    """
     try:
         url = reverse(f"admin:{model}_change", args=[quote(pk)])
     except NoReverseMatch:  # an empty id has no page
@@ -92,21 +106,21 @@ def link_to_admin_row(model: str, pk: Any) -> Any:
 
 
 def json_column(name: str) -> Cell:
-    """Draw decoded JSON indented; text that is no JSON as it stands."""
+    """Return a cell for indented JSON. Text that is not JSON is shown unchanged."""
     return build_cell_for_attribute(
         name, lambda value: format_html('<pre class="code" tabindex="0">{}</pre>', pretty_json(value))
     )
 
 
 def multiline_column(name: str) -> Cell:
-    """Draw a whole text with its line breaks, for a row's own page."""
+    """Return a cell for a whole text with its line breaks, for a row's page."""
     return build_cell_for_attribute(
         name, lambda value: format_html('<span class="stored-text">{}</span>', value)
     )
 
 
 def column_for_field(field: models.Field[Any, Any]) -> Cell:
-    """Return how a row's own page draws `field`."""
+    """Return the cell that draws `field` on a row's page."""
     if isinstance(field, models.ForeignKey):
         if not field.target_field.primary_key:
             return code_column(field.attname)
@@ -126,5 +140,5 @@ BY_KIND: tuple[tuple[Any, Callable[[str], Cell]], ...] = (
 
 
 def columns_for_model(model: type[models.Model], *, without: tuple[str, ...] = ()) -> list[Cell]:
-    """Return how a row's own page draws every column of `model` but those `without`."""
+    """Return the cells that draw all columns of `model` on a row's page, except those in `without`."""
     return [column_for_field(field) for field in model._meta.concrete_fields if field.name not in without]

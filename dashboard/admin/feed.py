@@ -1,4 +1,4 @@
-"""The feed of changes, to read: only triggers write it."""
+"""The feed of changes, read-only: only triggers write it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Filters beside a list. They offer words that are known beforehand: a DISTINCT over a big table would not do."""
+"""Filters of the admin's lists.
+
+The choices are fixed, because a DISTINCT query over a large table is too slow.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ EMPTY = "~empty"
 def build_choice_filter_class(
     field: str, known_names: Iterable[str], *, nullable: bool = False, title: str = ""
 ) -> type[SimpleListFilter]:
-    """Return a filter by the known words of a column, with "other" for foreign ones."""
+    """Return a filter by the `known_names` of a column, with the choice "Other" for all other values."""
     offered = list(known_names)
 
     class WordsFilter(SimpleListFilter):
@@ -43,7 +46,7 @@ def build_choice_filter_class(
 
 def build_presence_filter_class(field: str, title: str) -> type[SimpleListFilter]:
     class PresenceFilter(SimpleListFilter):
-        """The rows that have, or have not, a value in the column."""
+        """Filters by whether the column has a value."""
 
         parameter_name = f"has_{field}"
 
@@ -68,9 +71,10 @@ SPANS = {
 
 
 class PeriodFilter(ListFilter):
-    """A time column within a span up to now, or between two days (UTC, both included).
+    """Filters a time column by a span up to now, or between two days (UTC, both included).
 
-    Django's date hierarchy truncates dates in SQL, which no text column, and no unreadable row, can bear.
+    It replaces Django's `date_hierarchy`, whose SQL truncates dates and fails for text columns and unreadable
+    rows.
     """
 
     template = "admin/period_filter.html"
@@ -94,7 +98,7 @@ class PeriodFilter(ListFilter):
         self.kept = [(name, value) for name in sorted(kept_parameters) for value in request.GET.getlist(name)]
 
     def expected_parameters(self) -> list[Any]:
-        """Return the names in the query: the span, the first and the last day."""
+        """Return the names of the query parameters: the span, the first day and the last day."""
         return [self.span_query_parameter_name, self.first_day_parameter, self.last_day_parameter]
 
     @property
@@ -111,12 +115,12 @@ class PeriodFilter(ListFilter):
 
     @property
     def first_day(self) -> date | None:
-        """The first day that was asked for, if it can be read."""
+        """The first day in the query; None if it is missing or unreadable."""
         return parse_iso_day(self.used_parameters.get(self.first_day_parameter))
 
     @property
     def last_day(self) -> date | None:
-        """The last day that was asked for, if it can be read."""
+        """The last day in the query; None if it is missing or unreadable."""
         return parse_iso_day(self.used_parameters.get(self.last_day_parameter))
 
     def has_output(self) -> bool:
@@ -162,5 +166,5 @@ def utc_midnight(day: date) -> datetime:
 
 
 def build_period_filter_class(name: str, title: str = "") -> type[PeriodFilter]:
-    """Return a filter by the time column `name`."""
+    """Return a filter by a period of the time column `name`."""
     return type("Period", (PeriodFilter,), {"field": name, "title": title or name.replace("_", " ")})

@@ -1,7 +1,8 @@
-"""Form fields for TEXT and JSON columns, and the form that refuses to save over somebody else's change.
+"""Form fields for TEXT and JSON columns, and a form that does not overwrite another person's change.
 
-What a person did not touch stays byte for byte: browsers turn line breaks into CRLF and forms turn NULL into an
-empty text, so `changed_form_values` gives only what differs from what was shown.
+A value that the person did not edit stays the same byte for byte. Browsers turn line breaks into CRLF, and
+forms turn NULL into an empty text; so `changed_form_values` returns only values that differ from what was
+shown.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from coordinator.models.plugins import PluginPermission
 
 
 def normalize_line_breaks(text: str) -> str:
-    """Return the text with the line breaks that the database should hold, whatever the browser sent."""
+    """Return the text with all line breaks as line feeds, as the database stores them."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def parse_strict_json(text: str) -> Any:
-    """Return the decoded JSON. Raises ValueError also for NaN and Infinity, which are no JSON, and for too deep."""
+    """Return the decoded JSON.
+
+    Raise ValueError if it is invalid, nested too deeply, or has NaN or Infinity.
+    """
     json_bounds.require_json_bounds(text.encode("utf-8", "surrogatepass"))
     return json.loads(text, parse_constant=refuse_nonfinite_number)
 
@@ -36,14 +40,17 @@ def refuse_nonfinite_number(name: str) -> Any:
 
 
 class GrowingTextarea(forms.Textarea):
-    """A text area that is one line high until there is more to see: an <input> would drop line breaks."""
+    """A text area of one line that grows with its content. An `<input>` would drop line breaks."""
 
     def __init__(self, attrs: dict[str, Any] | None = None) -> None:
         super().__init__({"rows": 1, "class": "text-column", **(attrs or {})})
 
 
 class TextColumnField(forms.CharField):
-    """A TEXT column. Blanks are kept; where the column may be NULL, nothing typed means NULL."""
+    """A field for a TEXT column.
+
+    Spaces are not stripped; an empty field means NULL if the column allows it.
+    """
 
     widget = GrowingTextarea
 
@@ -59,7 +66,10 @@ class TextColumnField(forms.CharField):
 
 
 class JsonColumnField(forms.CharField):
-    """A TEXT column that holds JSON, shown indented. Text that is no JSON is shown, and kept if untouched."""
+    """A field for a TEXT column with JSON, shown indented.
+
+    Invalid stored JSON is shown, and saved unchanged.
+    """
 
     widget = forms.Textarea
     stored: Any = None
@@ -69,7 +79,7 @@ class JsonColumnField(forms.CharField):
         self.widget.attrs |= {"rows": 4, "class": "json-column", "spellcheck": "false"}
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the text to show: typed text and odd text as they are, decoded JSON indented."""
+        """Return the text to show: decoded JSON indented, typed or unreadable text unchanged."""
         if isinstance(value, UnreadableText | TypedText):
             return str(value)
         return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False)
@@ -93,7 +103,7 @@ class JsonColumnField(forms.CharField):
             raise ValidationError(self.error_messages["required"], code="required")
 
     def run_validators(self, value: Any) -> None:
-        """Skip the validators of texts: the value is decoded JSON by now."""
+        """Do nothing: the inherited validators are for text, and the value is decoded JSON here."""
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:
@@ -106,7 +116,7 @@ class JsonColumnField(forms.CharField):
 
 
 class TypedText(str):
-    """Text as a person typed it, told apart from a JSON string that was decoded."""
+    """Text that a person typed, as opposed to a JSON string that was decoded."""
 
     __slots__ = ()
 
@@ -116,11 +126,14 @@ def serialize_json_for_comparison(value: Any) -> str:
 
 
 class StoredForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A form over one row, with the version its editor has seen. Actions do the saving."""
+    """A form for one row, with the version that the editor has seen.
+
+    Actions save the values, not the form.
+    """
 
     version = forms.CharField(widget=forms.HiddenInput, required=False)
     shown_version = ""
-    refusal: str | None = None  # why an action would not save it, told on the form itself
+    refusal: str | None = None  # why an action refused the values, shown as a form error
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -136,10 +149,13 @@ class StoredForm(forms.ModelForm):  # type: ignore[type-arg]
         return cleaned
 
     def _post_clean(self) -> None:
-        """Leave the row as it is: the action judges the values, and writes them to the row it has locked."""
+        """Do not set the values on the row: the action validates them and writes them to the locked row."""
 
     def changed_form_values(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the values of those fields that differ from what was shown, or that were never stored."""
+        """Return the values of the fields in `names` that differ from what was shown.
+
+        For a new row, return the values of all of them.
+        """
         return {
             name: self.cleaned_data[name]
             for name in names
@@ -164,7 +180,7 @@ def build_text_or_json_form_field(column: models.Field[Any, Any]) -> forms.Field
 
 
 class PermissionsField(forms.MultipleChoiceField):
-    """The nine known permissions as checkboxes; what else the column holds is kept."""
+    """Checkboxes for the nine known permissions. Other values in the column are not changed."""
 
     widget = forms.CheckboxSelectMultiple
 
@@ -173,7 +189,7 @@ class PermissionsField(forms.MultipleChoiceField):
         self.choices = [(name, name) for name in PluginPermission.values]
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the boxes to tick: of a column that is no list, none."""
+        """Return the known permissions in the column; an empty list if the column is not a list."""
         if not isinstance(value, list):
             return []
         return [name for name in value if isinstance(name, str) and name in PluginPermission.values]

@@ -1,4 +1,4 @@
-"""The MCP gateway's tables, to read. What clients and servers said within calls is sealed, and not shown."""
+"""The MCP gateway's tables, read-only. The content of calls is encrypted and not shown."""
 
 from __future__ import annotations
 

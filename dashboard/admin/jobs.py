@@ -1,6 +1,6 @@
-"""The jobs: what waits, who does what until when, what failed last.
+"""The jobs: which wait, which process runs which until when, and the last error of each.
 
-An administrator may have one done at once, or give up a message.
+An administrator may run a job now, or cancel the delivery of a notification.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dashboard.templatetags.signalbox import NOTHING, status, time
 
 
 def job_state(job: Job, now: datetime) -> str:
-    """Return whether somebody does the job, its last attempt failed, or it waits for its time."""
+    """Return `running`, `failed` (the last attempt failed) or `waiting`."""
     if isinstance(job.leased_until, datetime) and job.leased_until > now:
         return "running"
     return "failed" if job.error is not None else "waiting"
@@ -72,7 +72,7 @@ class JobAdmin(ViewOnlyAdmin):
 
     @admin.display(description="job", ordering="name")
     def job_cell(self, job: Job) -> Any:
-        """Draw the kind of work, and below it what it is about."""
+        """Return the name of the work, and below it its subject."""
         if not job.subject:
             return format_html("<code>{}</code>", job.name)
         subject = Truncator(job.subject).chars(columns.SHOWN)
@@ -85,21 +85,21 @@ class JobAdmin(ViewOnlyAdmin):
 
     @admin.display(description="lease")
     def lease_cell(self, job: Job) -> Any:
-        """Draw which process does the job, and when its lease ends."""
+        """Return the process that runs the job, and when its lease ends."""
         if job.leased_by is None:
             return NOTHING
         return format_html("<code>{}</code> {}", job.leased_by, time(job.leased_until))
 
     @admin.action(description="Run now")
     def run_now(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        """Have the chosen jobs done at once; those that are being done are left."""
+        """Schedule the chosen jobs to run now. Jobs that are running are not changed."""
         done = self.apply_action_to_each_job(request, queryset, jobs.run_job_now)
         if done:
             messages.success(request, f"{done} {'job starts' if done == 1 else 'jobs start'} within seconds.")
 
     @admin.action(description="Give up")
     def give_up(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        """Give up the chosen messages; other work is done again and again, and nobody gives it up."""
+        """Cancel the chosen notification deliveries. Other jobs repeat, and cannot be given up."""
         done = self.apply_action_to_each_job(request, queryset, notifications.cancel_notification_delivery)
         if done:
             messages.success(request, f"{done} {'message was' if done == 1 else 'messages were'} given up.")
@@ -107,7 +107,7 @@ class JobAdmin(ViewOnlyAdmin):
     def apply_action_to_each_job(
         self, request: HttpRequest, queryset: QuerySet[Job], act: Callable[..., None]
     ) -> int:
-        """Act on each job and return how many there were; where one is refused, a message says why."""
+        """Call `act` for each job and return for how many it succeeded. A refusal is shown as a message."""
         done = 0
         for pk in queryset.values_list("pk", flat=True):
             try:

@@ -1,4 +1,7 @@
-"""API keys, to read: they are made and revoked on their own page. Hashes are never shown whole."""
+"""API keys, read-only: people create and revoke them on the page API keys.
+
+Only a hash's beginning is shown.
+"""
 
 from __future__ import annotations
 

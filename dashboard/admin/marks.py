@@ -1,4 +1,4 @@
-"""The marks of danger that cards of waiting calls bear: kept here by admins."""
+"""Danger marks on the cards of waiting calls, edited by admins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dashboard.admin.options import ActionAdmin
 
 @admin.register(DangerMark)
 class DangerMarkAdmin(ActionAdmin):
-    """A pattern, and the reason to look twice that a card tells where a call matches it."""
+    """Danger marks: a pattern, and the reason that a card shows if a call matches it."""
 
     list_display = (
         columns.text_column("reason"),

@@ -1,4 +1,7 @@
-"""MCP servers to edit; grants (`mcp_access_control`) to read: people change those on the MCP page."""
+"""MCP servers, which can be edited here, and grants, read-only.
+
+People edit grants (`mcp_access_control`) on the page MCP.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin
 
 
 class McpServerForm(StoredForm):
-    """A server. A foreign default policy, which denies, stays until one of the two is chosen."""
+    """The form of a server. An unknown stored default policy, which denies, is offered as it is."""
 
     default_policy = forms.ChoiceField(label="Calls without a grant", initial=DefaultPolicy.OPT_IN.value)
 
@@ -41,7 +44,7 @@ class McpServerForm(StoredForm):
 
 @admin.register(McpServer)
 class McpServerAdmin(ActionAdmin):
-    """A server: how it is started, and what holds without a grant."""
+    """MCP servers: how each is started, and its policy for calls without a grant."""
 
     form = McpServerForm
     list_display = (

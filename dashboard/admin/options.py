@@ -1,4 +1,4 @@
-"""What all tables' admin pages share: who may, how long lists stay quick, and that only actions write."""
+"""Base classes of all admin pages: permissions by role, fast lists, and changes only through actions."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 else:
     ModelAdmin = admin.ModelAdmin
 
-# Django's transforms of dates (`__year`) cut texts and integers as if they were dates: an error in SQL.
+# Django's date transforms (`__year`) treat texts and integers as dates, which is an error in SQL.
 PLAIN_LOOKUPS = frozenset({"exact", "in", "gt", "gte", "lt", "lte", "range", "isnull"})
 
 
 def actor_from_request(request: HttpRequest) -> Actor:
-    """Return who is at work in the admin. Its site lets only signed-in people in."""
+    """Return the signed-in person as an actor. The admin site admits only signed-in people."""
     assert request.user.is_authenticated
     return person_actor(request.user)
 
 
 class TableChangeList(ChangeList):
-    """A list that tells how many rows it found only to somebody who looked for some."""
+    """A list that shows the total number of rows only if a search or filter is active."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -48,10 +48,10 @@ class TableChangeList(ChangeList):
 
 
 class TableAdmin(ModelAdmin):
-    """One table. The role decides, not Django's permissions; the audit log is the history, not LogEntry.
+    """One table. The role decides who may see it, not Django's permissions; the audit log replaces LogEntry.
 
-    `list_without` names columns that a list does not read (large texts), `never_read` those that nothing here shows,
-    finds rows by or filters (secrets).
+    `list_without` names columns that a list does not read (large texts). `never_read` names columns that are
+    never shown, searched or filtered (secrets).
     """
 
     paginator = CappedPaginator
@@ -90,7 +90,7 @@ class TableAdmin(ModelAdmin):
         return queryset.defer(*without) if without else queryset
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        """Return the row or None; no row has an id with more digits than a column holds."""
+        """Return the row, or None if there is none. An id too large for the column also gives None."""
         try:
             return super().get_object(request, object_id, from_field)
         except OverflowError:
@@ -98,7 +98,7 @@ class TableAdmin(ModelAdmin):
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         name, _, rest = lookup.partition("__")
-        if name in self.never_read:  # `?secret__startswith=` would tell it letter by letter
+        if name in self.never_read:  # `?secret__startswith=` would reveal it letter by letter
             return False
         field = next((field for field in self.opts.fields if name in {field.name, field.attname}), None)
         if isinstance(field, TimeField) and rest and rest not in PLAIN_LOOKUPS:
@@ -106,13 +106,13 @@ class TableAdmin(ModelAdmin):
         return bool(super().lookup_allowed(lookup, value, request))  # type: ignore[arg-type]
 
     def log_addition(self, request: HttpRequest, obj: Model, message: Any) -> Any:
-        """Write nothing: the action has written its audit row."""
+        """Write nothing: the action writes the audit row."""
 
     def log_change(self, request: HttpRequest, obj: Model, message: Any) -> Any:
-        """Write nothing: the action has written its audit row."""
+        """Write nothing: the action writes the audit row."""
 
     def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
-        """Write nothing: the action has written its audit row."""
+        """Write nothing: the action writes the audit row."""
 
     def construct_change_message(
         self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
@@ -130,7 +130,7 @@ class TableAdmin(ModelAdmin):
 
 
 class ViewOnlyAdmin(TableAdmin):
-    """A table that people change elsewhere, or nobody: shown whole, with no way to add, change or delete."""
+    """A read-only table: rows cannot be added, changed or deleted here."""
 
     actions = None
 
@@ -144,7 +144,7 @@ class ViewOnlyAdmin(TableAdmin):
         return False
 
     def list_row_page_columns(self) -> list[columns.Cell]:
-        """Return what a row's own page shows: by default every column that is read."""
+        """Return the cells of a row's page: by default all columns that are not in `never_read`."""
         return columns.columns_for_model(self.model, without=self.never_read)
 
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
@@ -155,19 +155,20 @@ class ViewOnlyAdmin(TableAdmin):
 
 
 class ActionAdmin(TableAdmin):
-    """A table that is changed through actions: `add_row`, `change_row_from_admin_form`, `delete_row` each call one.
+    """A table that is changed through actions.
 
-    An action that refuses (SignalboxError) is told on the form, with everything typed still there.
+    `add_row`, `change_row_from_admin_form` and `delete_row` each call one. If an action raises
+    SignalboxError, the form is shown again with the reason and everything that was typed.
     """
 
     form = StoredForm
 
     def add_row(self, form: Any, actor: Actor) -> Model:
-        """Add what the form holds through an action and return the row."""
+        """Create a row from the form's values through an action, and return it."""
         raise NotImplementedError
 
     def change_row_from_admin_form(self, row: Any, form: Any, actor: Actor) -> None:
-        """Change `row` through an action, with the version that its editor has seen."""
+        """Change `row` through an action, with the version that the editor has seen."""
         raise NotImplementedError
 
     def delete_row(self, row: Any, actor: Actor) -> None:
@@ -190,7 +191,7 @@ class ActionAdmin(TableAdmin):
         return own or super().formfield_for_dbfield(db_field, request, **kwargs)  # type: ignore[arg-type]
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
-        """Return the form's class for this request: it knows the version shown, and why it was refused."""
+        """Return the form's class, with the row's version and the reason if this request was refused."""
         form: Any = super().get_form(request, obj, change=change, **kwargs)
         form.refusal = getattr(request, "signalbox_refusal", None)
         form.shown_version = self.compute_row_version(obj) if obj else ""
@@ -207,7 +208,10 @@ class ActionAdmin(TableAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> Any:
-        """Show or save the form; if an action refuses, everything is undone and the form says why."""
+        """Show or save the form.
+
+        If an action refuses, roll back everything and show the form with the reason.
+        """
         try:
             return super().changeform_view(request, object_id, form_url, extra_context)
         except SignalboxError as refusal:
@@ -215,7 +219,10 @@ class ActionAdmin(TableAdmin):
             return super().changeform_view(request, object_id, form_url, extra_context)
 
     def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
-        """Return the row unsaved; `commit=False` would also leave a save_m2m that nobody may call."""
+        """Return the unsaved row.
+
+        `form.save(commit=False)` would also add a `save_m2m` that must not be called.
+        """
         return form.instance
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
@@ -226,13 +233,13 @@ class ActionAdmin(TableAdmin):
         obj.refresh_from_db()
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Save nothing: rows of other tables are saved by admins that show them (rows.py)."""
+        """Save nothing: admins that show rows of other tables override this (rows.py)."""
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         self.delete_row(obj, actor_from_request(request))
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Delete all of the rows or, where one is refused, none."""
+        """Delete all the rows in one transaction. If one is refused, none is deleted."""
         with transaction.atomic():
             for row in queryset:
                 self.delete_row(row, actor_from_request(request))
@@ -240,7 +247,10 @@ class ActionAdmin(TableAdmin):
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[Any], dict[str, int], set[str], list[Any]]:
-        """Return what a person is told before they confirm: the rows, what goes along, what is refused."""
+        """Return what the confirmation page lists: links to the rows and counts of what is deleted with them.
+
+        Raises Conflict if a row cannot be deleted.
+        """
         rows = list(objs)
         if refused := self.explain_refused_deletions(rows, actor_from_request(request)):
             raise Conflict(" ".join(refused))
@@ -267,7 +277,10 @@ class ActionAdmin(TableAdmin):
     def run_view_or_redirect_with_refusal(
         self, request: HttpRequest, view: Callable[[], Any], back: str
     ) -> HttpResponse:
-        """Return the view's answer; if an action refuses, lead `back` with its reason as a message."""
+        """Return the view's response.
+
+        If an action refuses, redirect to `back` with the reason as a message.
+        """
         try:
             answer: HttpResponse = view()
         except SignalboxError as refusal:
@@ -277,7 +290,7 @@ class ActionAdmin(TableAdmin):
 
 
 class DeleteOnlyAdmin(ActionAdmin):
-    """Shows a table whose rows can be deleted, and neither added nor changed."""
+    """A table whose rows can be deleted, but not added or changed."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -289,5 +302,5 @@ class DeleteOnlyAdmin(ActionAdmin):
         return [(None, {"fields": self.get_readonly_fields(request, obj)})]
 
     def compute_row_version(self, row: Any) -> str:
-        """Return the same for every row: none of them changes."""
+        """Return an empty version for every row, because rows do not change."""
         return ""

@@ -1,4 +1,4 @@
-"""Passkeys, which an administrator removes where their person has lost them; challenges, codes and invitations."""
+"""Passkeys, which an administrator can remove; challenges, recovery codes and invitations, read-only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dashboard.admin.options import DeleteOnlyAdmin, ViewOnlyAdmin
 
 @admin.display(description="person")
 def person_cell(row: Any) -> Any:
-    """Return the name of whose row it is, with a link to their page."""
+    """Return the name of the person to whom the row belongs, with a link to their page."""
     if row.person is None:
         return f"deleted ({row.user_id})"
     return format_html(
@@ -31,7 +31,7 @@ def person_cell(row: Any) -> Any:
 
 
 class WithPersonMixin:
-    """Reads each row's person along with it."""
+    """Annotates each row with the username of its person."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         names = User.objects.filter(pk=OuterRef("user_id")).values("username")[:1]
@@ -42,7 +42,7 @@ class WithPersonMixin:
 
 @admin.register(Passkey)
 class PasskeyAdmin(WithPersonMixin, DeleteOnlyAdmin):
-    """Only their person adds passkeys; nobody changes them."""
+    """Passkeys, which can be deleted. Only the person themselves adds passkeys; they never change."""
 
     list_display = (
         columns.text_column("name"),
@@ -88,7 +88,7 @@ class RecoveryCodeAdmin(WithPersonMixin, ViewOnlyAdmin):
 
 @admin.register(Invitation)
 class InvitationAdmin(ViewOnlyAdmin):
-    """Made and revoked on the page People."""
+    """Invitations, read-only. They are created and revoked on the page People."""
 
     list_display = (
         columns.text_column("label", label="for"),

@@ -1,4 +1,4 @@
-"""Permission requests, to read: people decide them on their own pages."""
+"""Permission requests, read-only: people decide them on the approvals pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugins: switch, permissions, configuration and stored values in one page; runtime plugins to read."""
+"""Plugins: switch, permissions, configuration and stored values on one page; runtime plugins, read-only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ LONGEST = 20_000  # characters of a value that can be edited in a page
 
 
 class PluginForm(StoredForm):
-    """A plugin's switch and permissions. A column that is no list is shown, and replaced only if asked to."""
+    """The form of a plugin's switch and permissions.
+
+    If the stored permissions are not a list, they are shown, and replaced only if the person asks for it.
+    """
 
     plugin_id = TextColumnField(label="Plugin id", help_text="For example mind.deepseek")
     is_active = forms.BooleanField(label="Active", required=False, initial=True)
@@ -46,7 +49,7 @@ class PluginForm(StoredForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not self.instance._state.adding:
-            self.fields.pop("plugin_id", None)  # another id would be another plugin
+            self.fields.pop("plugin_id", None)  # the id cannot be changed: it identifies the plugin
         stored = self.instance.allowed_permissions
         self.is_unreadable = stored is not None and not isinstance(stored, list)
         if not self.is_unreadable:
@@ -67,7 +70,7 @@ class PluginForm(StoredForm):
 
 
 class PluginValueForm(RowForm):
-    """One key and its value. A secret is shown as its mask, which sent back keeps it."""
+    """The form of one key and its value. A secret is shown masked; sending the mask back keeps the secret."""
 
     key = TextColumnField(label="Name", widget=forms.TextInput)
     value = TextColumnField(label="Value", required=False)
@@ -75,7 +78,7 @@ class PluginValueForm(RowForm):
 
 
 class PluginValueRows(OwnedRows):
-    """Keys and values of a plugin: its configuration, or what it keeps for itself."""
+    """Keys and values of a plugin: its configuration, or the data that it stores."""
 
     form = PluginValueForm
     owner_name = "plugin_id"
@@ -121,7 +124,7 @@ class PluginValueRows(OwnedRows):
         unchanged_values = [typed, crlf] if typed else [typed, None]
         if form.seen in {plugin_values.compute_plugin_value_version(value) for value in unchanged_values}:
             return True
-        # Line breaks of both kinds in one value: no typed form of it has its version.
+        # A value that mixes both kinds of line breaks: no typed form of it has its version.
         unchanged = form.row is not None and form.seen == self.compute_row_version(form.row)
         return unchanged and normalize_line_breaks(now or "") == typed
 
@@ -150,7 +153,7 @@ DATA_ROWS = PluginValueRows(
 
 @admin.display(description="allowed permissions")
 def permissions_cell(row: PluginSetting) -> Any:
-    """Draw the permissions in a list: their names, or the column as it stands."""
+    """Return the names of the permissions; the column as JSON if it is not a list."""
     allowed_permissions = row.allowed_permissions
     return (
         ", ".join(map(str, allowed_permissions))
@@ -252,7 +255,7 @@ class PluginAdmin(OwnedRowsAdmin):
         return super().changelist_view(request, extra_context)
 
     def warn_about_unregistered_plugins(self, request: HttpRequest) -> None:
-        """Name plugins that have a configuration but no row here: it could not be reached otherwise."""
+        """Warn about plugins that have a configuration but no row here, with links to add them."""
         plugin_setting_rows = PluginSetting.objects.values("plugin_id")
         strays = PluginConfig.objects.exclude(plugin_id__in=plugin_setting_rows).values_list(
             "plugin_id", flat=True

@@ -1,7 +1,7 @@
 """Imports every module of the admin, which registers its tables. AdminSiteConfig.ready imports this.
 
-Not dashboard/admin/__init__.py: Django makes its site by importing dashboard.admin.site, and a registration
-in the middle of that would go to a site that is thrown away.
+The imports are not in dashboard/admin/__init__.py: Django imports dashboard.admin.site to create its site,
+and tables that were registered during that import would be registered at a site that is discarded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dashboard.admin import (
     users,
 )
 
-# Last: a view-only page for every table that none of the others shows.
+# Last: a view-only page for every table that no other module registers.
 remaining_tables.register_remaining_models()
 
 __all__ = [

@@ -1,6 +1,6 @@
-"""Tables that no module of this package shows in a way of its own: Signalbox's bookkeeping, to read.
+"""Read-only pages for all tables that no other module of this package registers.
 
-registry.py calls this last. A new table is seen from the day it exists on, and nobody changes it here.
+registry.py calls this last, so a new table is shown without further work.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ MOST_COLUMNS = 9
 
 
 def register_remaining_models() -> None:
-    """Register a view-only page for every table that has none; composite keys cannot be registered."""
+    """Register a view-only page for every other table.
+
+    Tables with composite keys are left out, because Django cannot register them.
+    """
     for model in apps.get_app_config("coordinator").get_models():
         if not admin.site.is_registered(model) and not isinstance(model._meta.pk, models.CompositePrimaryKey):
             admin.site.register(model, build_view_only_admin(model))
 
 
 def build_view_only_admin(model: type[models.Model]) -> type[ViewOnlyAdmin]:
-    """Return a view-only admin with the table's first columns; large ones wait for the row's own page.
+    """Return a view-only admin with the table's first columns. Large columns are read only on a row's page.
 
-    Columns that are secrets themselves are on neither, and nobody searches in them.
+    Columns with credentials are neither shown nor searched.
     """
     secret = tuple(COLUMNS.get(model.__name__, {}).get(CREDENTIAL, "").split())
     shown_fields = [field for field in model._meta.concrete_fields if field.name not in secret]

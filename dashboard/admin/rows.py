@@ -1,8 +1,8 @@
-"""Rows of another table inside a row's page: a plugin's configuration and data, an agent's plugins.
+"""Rows of another table on a row's page: a plugin's configuration and data, an agent's plugins.
 
-These tables have composite keys and no foreign key, so Django's inlines cannot hold them. Each form carries
-the key and the version of the row it shows (`stored`), so nothing depends on a row's place in the page: rows
-that came, went or changed meanwhile are recognised. What nobody touched is never written.
+These tables have composite keys and no foreign key, so Django's inlines cannot edit them. Each form carries
+the key and the version of its row (`stored`). So the order of the rows does not matter, and rows that were
+added, deleted or changed meanwhile are recognised. Rows that the person did not edit are not written.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from coordinator.identity.actors import Actor
 from dashboard.admin.forms import TextColumnField
 from dashboard.admin.options import ActionAdmin, actor_from_request
 
-PAGE = 100  # rows of one kind in one page
-NEW = 2  # empty rows to add with; static/js/admin-rows.js makes more
+PAGE = 100  # rows of one kind on one page
+NEW = 2  # empty forms for new rows; static/js/admin-rows.js adds more
 
 
 class RowForm(forms.Form):
-    """One row. `key` is asked for only where the row is new: another key would be another row."""
+    """The form of one row. It has a field `key` only if the row is new, because a key cannot be changed."""
 
     stored = forms.CharField(required=False, strip=False, widget=forms.HiddenInput)
     key = TextColumnField()
-    row: Any = None  # as it is in the database now, if it is
+    row: Any = None  # the row in the database now; None if it is new or deleted
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -52,12 +52,12 @@ class RowForm(forms.Form):
 
     @property
     def input_fields(self) -> list[forms.BoundField]:
-        """The fields that a person fills in, beside the key and the box that deletes."""
+        """The fields that a person fills in, without the key and the checkbox that deletes the row."""
         return [self[name] for name in self.fields if name not in {"stored", "key", "DELETE"}]
 
 
 def build_key_and_version_text(key: str, version: str) -> str:
-    """Return what `stored` holds: plain ASCII, because browsers rewrite line breaks."""
+    """Return the value of `stored`: ASCII JSON without line breaks, which browsers would change."""
     return json.dumps([key, version])
 
 
@@ -70,7 +70,7 @@ def parse_key_and_version_text(text: Any) -> tuple[str | None, str | None]:
 
 
 class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
-    """The forms of one page of rows, and some for new ones."""
+    """The forms of one page of rows, and empty forms for new rows."""
 
     rows: OwnedRows
     owner: Any
@@ -100,7 +100,7 @@ class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
         return form
 
     def save(self, actor: Actor) -> None:
-        """Delete, change and add through the rows' actions; raises what they raise."""
+        """Delete, change and add rows through the actions of `rows`. Raises what they raise."""
         for form in self.deleted_forms:
             self.rows.delete_owned_row(self.owner, form, actor)
         kept_forms = [form for form in self.forms if form not in self.deleted_forms]
@@ -114,7 +114,7 @@ class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
 
 @dataclass(frozen=True)
 class RowPage:
-    """One page of rows: those whose key begins with `beginning`, PAGE at a time."""
+    """One page of rows: those whose key begins with `beginning`, PAGE rows a page."""
 
     prefix: str
     beginning: str
@@ -125,7 +125,7 @@ class RowPage:
 
     @property
     def is_filtered(self) -> bool:
-        """Say whether there are, or may be, rows that this page does not show."""
+        """Return whether there may be rows that this page does not show."""
         return bool(self.more or self.beginning or self.number > 1)
 
     @property
@@ -138,7 +138,7 @@ class RowPage:
 
     @property
     def other_parameters(self) -> list[tuple[str, str]]:
-        """The other parameters of the query, for the filter form."""
+        """The other query parameters, which the filter form sends along."""
         own_parameters = {f"{self.prefix}-page", f"{self.prefix}-begins"}
         return [(name, str(value)) for name, value in self.query.dict().items() if name not in own_parameters]
 
@@ -149,7 +149,7 @@ class RowPage:
 
 
 class OwnedRows:
-    """One kind of rows. Subclasses name the table and the actions."""
+    """One kind of rows on an owner's page. Subclasses define the table and the actions."""
 
     prefix = ""
     title = ""
@@ -164,7 +164,7 @@ class OwnedRows:
         return self.model._default_manager.filter(**{self.owner_name: owner.pk}).order_by(self.key_name)
 
     def query_owned_rows_by_key(self, owner: Any, keys: list[str]) -> QuerySet[Any]:
-        """Return those of the owner's rows that have one of `keys`."""
+        """Return the rows of `owner` whose key is in `keys`."""
         return self.query_owned_rows(owner).filter(**{f"{self.key_name}__in": keys})
 
     def key_of_owned_row(self, row: Any) -> str:
@@ -177,10 +177,10 @@ class OwnedRows:
         raise NotImplementedError
 
     def prepare_row_form(self, form: Any) -> None:
-        """Fit a form to its row, if need be."""
+        """Adapt a form to its row. Does nothing by default."""
 
     def is_row_form_unchanged(self, form: Any) -> bool:
-        """Say whether a stored row's form came back as it was shown."""
+        """Return whether the form of a stored row has the values that were shown."""
         raise NotImplementedError
 
     def add_owned_row(self, owner: Any, form: Any, actor: Actor) -> None:
@@ -203,7 +203,7 @@ class OwnedRows:
         return RowPage(self.prefix, beginning, number, rows[:PAGE], len(rows) > PAGE, request.GET)
 
     def build_row_formset(self, request: HttpRequest, owner: Any) -> RowFormSet:
-        """Return the forms: those that were sent, or those of the page of rows."""
+        """Return the formset: bound to the posted data, or filled with one page of rows."""
         kind = forms.formset_factory(
             self.form,
             formset=RowFormSet,
@@ -230,7 +230,7 @@ class OwnedRows:
 
 
 class RowGroup:
-    """A formset as Django's change form wants its inlines to be."""
+    """Wraps a formset in the interface that Django's change form expects of an inline."""
 
     opts = SimpleNamespace(template="admin/_rows.html")
     has_add_permission = has_change_permission = has_delete_permission = has_view_permission = True
@@ -240,12 +240,12 @@ class RowGroup:
         self.media = formset.media
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield nothing: Django looks here for fields that fill themselves from others, and there are none."""
+        """Yield nothing: Django iterates to find prepopulated fields, and there are none."""
         return iter(())
 
 
 class OwnedRowsAdmin(ActionAdmin):
-    """A table whose rows' pages also hold rows of other tables, saved with them in one transaction."""
+    """A table whose rows' pages also edit rows of other tables. Both are saved in one transaction."""
 
     row_kinds: tuple[OwnedRows, ...] = ()
     change_form_template = "admin/change_form_with_rows.html"
@@ -259,7 +259,7 @@ class OwnedRowsAdmin(ActionAdmin):
     def get_inline_formsets(
         self, request: HttpRequest, formsets: Any, inline_instances: Any, obj: Any = None
     ) -> list[Any]:
-        """Return the formsets in the shape in which Django's template includes them."""
+        """Return the formsets, wrapped for Django's template."""
         return [RowGroup(formset) for formset in formsets]
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
@@ -267,7 +267,7 @@ class OwnedRowsAdmin(ActionAdmin):
             formset.save(actor_from_request(request))
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> Any:
-        """Lead to the new row's page, where its rows are added."""
+        """Redirect to the new row's page, where its other rows can be added."""
         if "_addanother" not in request.POST:
             posted = request.POST.copy()
             posted["_continue"] = "1"

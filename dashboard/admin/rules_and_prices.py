@@ -1,4 +1,7 @@
-"""What belongs to coding agents, to read: rules and prices are edited on their own pages, origins by nobody."""
+"""Tables about coding agents, read-only.
+
+Rules and prices are edited on their own pages. Origins of events are edited nowhere.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from dashboard.admin.options import ViewOnlyAdmin
 
 
 def join_agent_names(agents: Any) -> str:
-    """Return agents in one line; what is no list as it stands."""
+    """Return the agents, joined with commas. A value that is not a list is returned as text."""
     return ", ".join(str(agent) for agent in agents) if isinstance(agents, list) else str(agents)
 
 
 @admin.register(ToolRule)
 class ToolRuleAdmin(ViewOnlyAdmin):
-    """The rules for tools in their order: of those that fit a call the first decides."""
+    """Tool rules in their order. The first rule that matches a call decides."""
 
     list_display = (
         columns.build_cell_for_attribute("position", str, sortable=False),
@@ -40,7 +43,7 @@ class ToolRuleAdmin(ViewOnlyAdmin):
 
 @admin.register(DismissedSuggestion)
 class DismissedSuggestionAdmin(ViewOnlyAdmin):
-    """Suggested rules that are not to be made again."""
+    """Suggested rules that a person dismissed, so that they are not suggested again."""
 
     list_display = (
         columns.text_column("label"),
@@ -53,7 +56,7 @@ class DismissedSuggestionAdmin(ViewOnlyAdmin):
 
 @admin.register(KnownHost)
 class KnownHostAdmin(ViewOnlyAdmin):
-    """Hosts that calls of a project reach with a person's approval."""
+    """Hosts that calls in a project folder reached with a person's approval."""
 
     list_display = (
         columns.text_column("host"),
@@ -68,7 +71,7 @@ class KnownHostAdmin(ViewOnlyAdmin):
 
 @admin.register(ModelPrice)
 class ModelPriceAdmin(ViewOnlyAdmin):
-    """What a million tokens of a model cost, in US dollars."""
+    """The price of a million tokens of each model, in US dollars."""
 
     list_display = (
         columns.code_column("model"),
@@ -85,7 +88,7 @@ class ModelPriceAdmin(ViewOnlyAdmin):
 
 @admin.register(EventOrigin)
 class EventOriginAdmin(ViewOnlyAdmin):
-    """Under which name an event is known, so that a hook, record or line told twice is written once."""
+    """The key under which an event was reported, so that one that is reported twice is stored once."""
 
     list_display = (
         columns.code_column("key", sortable=False),

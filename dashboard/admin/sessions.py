@@ -1,4 +1,4 @@
-"""Sessions, their events and their runs, to read: people act on them in their own pages."""
+"""Sessions, events and runs, read-only: people act on them on the sessions pages."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ class SessionAdmin(ViewOnlyAdmin):
 
 @admin.register(Event)
 class EventAdmin(ViewOnlyAdmin):
-    """Events, newest first. There may be millions, so a search goes by id, session, type or tool, exactly."""
+    """Events, newest first.
+
+    There may be millions, so the search matches a whole id, session, type or tool name.
+    """
 
     list_display = (
         columns.build_cell_for_attribute("id", str),
@@ -77,7 +80,10 @@ class EventAdmin(ViewOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Find by what an index serves, or at least by what a scan compares quickly."""
+        """Filter by the whole session id, tool name, event type or event id.
+
+        Text search would be too slow.
+        """
         for term in search_term.split():
             term_condition = Q(session=term) | Q(tool_name=term) | Q(event_type=term)
             if term.isdecimal() and int(term) <= LARGEST_ID:
@@ -88,7 +94,7 @@ class EventAdmin(ViewOnlyAdmin):
 
 @admin.register(EventContext)
 class EventContextAdmin(ViewOnlyAdmin):
-    """What Signalbox knows of an event beside what the executor sent."""
+    """What Signalbox stores about an event in addition to what the executor sent."""
 
     list_display = (
         columns.reference_column("event_id", "coordinator_event"),

@@ -1,4 +1,4 @@
-"""The admin site: for people of the role admin, in Signalbox's own colours, behind Signalbox's own sign-in."""
+"""The admin site: for people with the role admin, in Signalbox's colours, with Signalbox's sign-in page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dashboard.frame.guards import render_role_refusal
 
 
 class SignalboxAdminSite(AdminSite):
-    """Django's admin with Signalbox's names; the role decides who enters, not `is_staff`."""
+    """Django's admin with Signalbox's names. The role decides who may enter, not `is_staff`."""
 
     site_header = "Signalbox admin"
     site_title = "Signalbox admin"
@@ -33,14 +33,14 @@ class SignalboxAdminSite(AdminSite):
     enable_nav_sidebar = True
 
     def get_urls(self) -> list[Any]:
-        """Return the admin's URLs, which declare what pages do. `login`, which leads to ours, is for everybody."""
+        """Return the admin's URLs. All views except `login` are declared for the role admin."""
         urls = super().get_urls()
         for view in (pattern.callback for pattern in walk_url_patterns(urls) if pattern.name != "login"):
             declare_minimum_role(declare_http_methods(view, ("GET", "HEAD", "POST")), ADMIN)
         return urls
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[dict[str, Any]]:
-        """Return the tables by subject; those of one app, which has a page of its own, as Django does."""
+        """Return the tables grouped by subject; for one app, the list that Django makes."""
         apps = super().get_app_list(request, app_label)
         if app_label is not None:
             return apps
@@ -49,12 +49,15 @@ class SignalboxAdminSite(AdminSite):
         )
 
     def has_permission(self, request: HttpRequest) -> bool:
-        """Say whether this person may enter: active, and an admin by role."""
+        """Return whether the person may enter the admin: they are active and have the role admin."""
         return has_role(request.user, ADMIN)
 
     @allow_anonymous_access
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Lead to the one sign-in page; tell somebody who is signed in which role they lack."""
+        """Redirect to the sign-in page.
+
+        A signed-in person without the role admin gets a page that says so.
+        """
         goal = find_next_url(request, "admin:index")
         if self.has_permission(request):
             return redirect(goal)
@@ -66,18 +69,18 @@ class SignalboxAdminSite(AdminSite):
     def logout(  # type: ignore[override] # a redirect does as well as a page
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Lead to the account page, where signing out is; nothing links here."""
+        """Redirect to the account page, where people sign out. No page links here."""
         return redirect("accounts:account")
 
     def password_change(  # type: ignore[override] # likewise
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Lead to the one page where people change their password, which audits it."""
+        """Redirect to the page where people change their own password, which is audited."""
         return redirect("accounts:password")
 
 
 def walk_url_patterns(patterns: list[Any]) -> Iterator[URLPattern]:
-    """Yield the patterns, also those of included lists."""
+    """Yield all URL patterns, including those of included lists."""
     for pattern in patterns:
         if isinstance(pattern, URLResolver):
             yield from walk_url_patterns(pattern.url_patterns)

@@ -1,4 +1,4 @@
-"""How the admin's list of tables is put together: by subject, with tables of the program's own bookkeeping last."""
+"""Groups the admin's list of tables by subject, with internal tables last."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUBJECTS = {
 
 
 def group_models_by_subject(models: Iterable[dict[str, Any]], url: str) -> list[dict[str, Any]]:
-    """Return the models (as Django's admin lists them) in the form of its list of apps: one "app" a subject."""
+    """Return the models by subject, in the format of Django's list of apps: each subject is an "app"."""
     subject_of = {name: subject for subject, names in SUBJECTS.items() for name in names.split()}
     grouped: dict[str, list[dict[str, Any]]] = {subject: [] for subject in [*SUBJECTS, INTERNAL]}
     for model in models:

@@ -1,4 +1,4 @@
-"""People and their roles. The three roles are groups; who is in which is set on the person's page."""
+"""People and their roles. The three roles are groups; a person's role is set on their page."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def password_cell(row: User) -> Any:
 
 @admin.display(description="passkeys")
 def passkeys_cell(row: User) -> Any:
-    """Return how many passkeys the person has, with a link to where they are removed."""
+    """Return how many passkeys the person has, with a link to the page where they are removed."""
     count = len(passkeys.list_passkeys(row))
     url = f"{reverse('admin:coordinator_passkey_changelist')}?user_id={row.pk}"
     link_text = f"{count} passkey{'' if count == 1 else 's'}: see or remove"
@@ -95,7 +95,7 @@ def passkeys_cell(row: User) -> Any:
 
 SEEN = (columns.time_column("last_login"), columns.time_column("date_joined", label="joined"))
 
-for _model in (User, Group):  # django.contrib.auth registers its own, which write past the actions
+for _model in (User, Group):  # django.contrib.auth registers these itself, with pages that bypass the actions
     if admin.site.is_registered(_model):
         admin.site.unregister(_model)
 
@@ -185,7 +185,10 @@ class PersonAdmin(ActionAdmin):
         return [users.SELF_REFUSED] if any(person_actor(row) == actor for row in rows) else []
 
     def set_password_view(self, request: HttpRequest, id: str) -> Any:
-        """Set a new password, through the action; one's own session goes on."""
+        """Set a person's new password through the action.
+
+        The admin's own session continues if it is theirs.
+        """
         user = self.get_object(request, unquote(id))
         if user is None:
             raise Http404("There is no such person.")
@@ -209,7 +212,7 @@ class PersonAdmin(ActionAdmin):
         except SignalboxError as refusal:
             form.add_error(None, str(refusal.detail))
             return False
-        if user == request.user:  # their own session goes on
+        if user == request.user:  # otherwise their own session would end
             update_session_auth_hash(request, user)
         messages.success(request, f"{user.get_username()} has a new password.")
         return True
@@ -226,7 +229,7 @@ def group_members_cell(row: Group) -> Any:
 
 @admin.register(Group)
 class GroupAdmin(ViewOnlyAdmin):
-    """The roles, set on the person's page, and the groups of people who decide, kept on the page Who decides."""
+    """Groups, read-only: the roles, and the groups of deciders, which are edited on the page Who decides."""
 
     list_display = (columns.text_column("name"), group_members_cell)
     search_fields = ("name",)

@@ -1,4 +1,4 @@
-"""What people do to agents: make, change, switch, guard, give plugins, delete."""
+"""Views that change agents: add, edit, switch on or off, set the switch password, assign plugins, delete."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def create_agent_from_form(request: HtmxHttpRequest, form: NewAgentForm) -> bool
 
 
 def list_plugins_as_engines() -> list[str]:
-    """Return the plugins that are known, to be offered as engines."""
+    """Return the ids of the known plugins, to be offered as engines."""
     return list(PluginSetting.objects.order_by("plugin_id").values_list("plugin_id", flat=True))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_admin
 def edit_agent(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
-    """Change an agent; what somebody else changed meanwhile is not overwritten."""
+    """Edit an agent. If another person changed it meanwhile, nothing is overwritten and the form says so."""
     agent = get_object_or_404(Agent, pk=agent_id)
     form = AgentForm.create_form_from_agent(agent, request.POST or None)
     if request.method == "POST" and form.is_valid():
@@ -100,7 +100,7 @@ def edit_agent(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_admin
 def delete_agent_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
-    """Delete an agent with everything that is its own, once its id has been typed."""
+    """Delete an agent with all its data, after the person has typed its id."""
     agent = get_object_or_404(Agent, pk=agent_id)
     problem = agents.DEFAULT_REFUSED if agent_id == agents.DEFAULT_AGENT else ""
     if request.method == "POST" and not problem:
@@ -156,7 +156,7 @@ def switch_agent_power_view(request: HtmxHttpRequest, agent_id: str) -> HttpResp
 @never_cache
 @require_admin
 def set_agent_switch_password(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
-    """Guard the power switch with a password, give it another one, or take the guard away."""
+    """Set or remove the password that protects an agent's power switch."""
     agent = get_object_or_404(Agent, pk=agent_id)
     removing = request.POST.get("remove") == "yes"
     form = SwitchPasswordForm(None if removing else request.POST or None)

@@ -1,4 +1,4 @@
-"""The forms by which agents are made and changed."""
+"""The forms with which people add and edit agents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CAPABILITIES = "Separated by commas, for example Reasoning, Memory."
 
 
 class AgentForm(forms.Form):
-    """What an agent is: its name, what it is for, its engine and what it needs."""
+    """The form of an agent: name, description, engine, required capabilities and metadata."""
 
     name = forms.CharField(max_length=200, help_text="The name that people see.")
     description = forms.CharField(required=False, widget=forms.Textarea({"rows": 3}))
@@ -36,7 +36,7 @@ class AgentForm(forms.Form):
 
     @classmethod
     def create_form_from_agent(cls, agent: Agent, data: Any = None) -> AgentForm:
-        """Return the form filled with what the agent is, or with what was typed instead."""
+        """Return the form filled with the agent's values, or bound to `data` if that is given."""
         initial = {
             "name": agent.name,
             "description": agent.description or "",
@@ -48,7 +48,7 @@ class AgentForm(forms.Form):
         return cls(data, initial=initial)
 
     def clean_required_capabilities(self) -> list[str]:
-        """Return the words, each once."""
+        """Return the capabilities, without duplicates."""
         capability_names = [word.strip() for word in self.cleaned_data["required_capabilities"].split(",")]
         return list(dict.fromkeys(word for word in capability_names if word))
 
@@ -65,7 +65,7 @@ class AgentForm(forms.Form):
         return value
 
     def changed_columns(self) -> dict[str, Any]:
-        """Return what was typed differently from what the form showed: what nobody touched stays as it is."""
+        """Return the values of the fields that the person changed, by column name."""
         columns = ("name", "description", "default_engine_id", "required_capabilities", "metadata")
         return {name: self.cleaned_data[name] for name in columns if name in self.changed_data}
 
@@ -85,11 +85,11 @@ class NewAgentForm(AgentForm):
         widget=forms.PasswordInput({"autocomplete": "new-password"}),
         help_text="If empty, everyone who may switch agents may switch this one.",
     )
-    taken: Agent | None = None  # who has the id that was asked for
+    taken: Agent | None = None  # the agent that already has the wanted id
     field_order = ("name", "agent_id", "description", "default_engine_id")
 
     def clean(self) -> dict[str, Any] | None:
-        """Work the id out of the name where none was typed."""
+        """Derive the id from the name if the person typed none."""
         cleaned = super().clean() or {}
         if not cleaned.get("agent_id") and cleaned.get("name"):
             cleaned["agent_id"] = build_agent_id(cleaned["name"])

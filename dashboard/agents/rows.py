@@ -1,4 +1,4 @@
-"""Agents as rows of a list, and everything that one agent's page shows."""
+"""Agents as rows of a list, and the details on one agent's page."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from coordinator.sessions.unguarded_calls import describe_permission_mode
 
 RECENT = 8
 UNGUARDED_DAYS = 30
-MOST_GUARDS = 200  # sessions of those days that are looked at, the newest
+MOST_GUARDS = 200  # the newest guarded sessions of these days that are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +49,24 @@ class AgentRow:
 
     @property
     def last_seen_at(self) -> Any:
-        """The last sign of life, or None for never."""
+        """The time of the last heartbeat, or None for never."""
         return None if self.agent.last_seen == EPOCH else self.agent.last_seen
 
     @property
     def capability_names(self) -> list[str]:
-        """What the agent needs, as far as it can be read."""
+        """The capabilities that the agent requires, as texts."""
         return stored_list_as_texts(self.agent.required_capabilities)
 
 
 def stored_list_as_texts(value: Any) -> list[str]:
-    """Return a stored list as words; anything else that is stored stands as one."""
+    """Return the items of a stored list as texts. Any other value is returned as a list with one text."""
     if value is None or value == "":
         return []
     return [str(word) for word in value] if isinstance(value, list) else [str(value)]
 
 
 def load_agent_rows(agents: Iterable[Agent], now: datetime) -> list[AgentRow]:
-    """Return agents as rows, with what is counted of all of them in one query a table."""
+    """Return a row for each agent. What is counted for them takes one query for each table."""
     agent_list = list(agents)
     ids = [agent.pk for agent in agent_list]
     plugins = count_rows_by_agent(AgentPlugin.objects.filter(agent__in=ids))
@@ -89,18 +89,21 @@ def count_rows_by_agent(rows: Any) -> dict[str, int]:
 
 
 def count_agents_by_status(rows: Sequence[AgentRow]) -> Mapping[str, int]:
-    """Return how many agents are in each state, in the order of the states."""
+    """Return how many agents have each status, in the order of STATES."""
     return {state: sum(row.status == state for row in rows) for state in STATES}
 
 
 @dataclass(frozen=True, slots=True)
 class UnguardedSession:
-    """A session in which calls ran without a guard, or whose agent asks nobody by itself (`mode_note`)."""
+    """A session with unguarded calls, or with a permission mode in which the agent does not ask.
+
+    `mode_note` says what that mode means; it is empty for any other mode.
+    """
 
     guard: SessionGuard
     title: str
     mode_note: str
-    is_driven: bool  # a runner drives it: its agent asks the runner, and calls no hook
+    is_driven: bool  # a runner drives it: the agent asks the runner and calls no hook
 
 
 REASONS = {
@@ -112,13 +115,13 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class AgentNameRow:
-    """A name that an agent is known by, why it is the agent's, and how many sessions have it."""
+    """A name that is linked to the agent, why it is, and how many sessions use it."""
 
     name: str
     reason: LinkReason
     is_blueprint: bool
     sessions: int
-    link: AgentName | None  # what a person said
+    link: AgentName | None  # the link that a person made, if one did
 
     @property
     def is_id(self) -> bool:
@@ -126,7 +129,7 @@ class AgentNameRow:
 
     @property
     def reason_label(self) -> str:
-        """Why it is the agent's; nothing where a person said so, which `link` says."""
+        """Why the name belongs to the agent, in words; empty if a person linked it (`link`)."""
         return REASONS.get(self.reason, "")
 
 
@@ -146,7 +149,7 @@ class AgentDetails:
 
     @property
     def metadata_items(self) -> list[tuple[str, Any]] | None:
-        """The metadata as rows, or None where it is no object."""
+        """The metadata as sorted pairs; None if it is not an object."""
         metadata = self.row.agent.metadata
         return sorted(metadata.items()) if isinstance(metadata, dict) else None
 
@@ -187,7 +190,7 @@ def load_agent_details(agent: Agent, now: datetime) -> AgentDetails:
 
 
 def load_agent_name_rows(linked: Mapping[str, LinkReason], sessions: QuerySet[Session]) -> list[AgentNameRow]:
-    """Return an agent's names as rows."""
+    """Return a row for each name of an agent."""
     counts = dict(sessions.order_by().values_list("agent_name").annotate(number=Count("pk")))
     blueprints = set(Blueprint.objects.filter(pk__in=linked).values_list("pk", flat=True))
     links = AgentName.objects.in_bulk(list(linked))
@@ -198,7 +201,7 @@ def load_agent_name_rows(linked: Mapping[str, LinkReason], sessions: QuerySet[Se
 
 
 def list_unguarded_sessions(sessions: QuerySet[Session], now: datetime) -> list[UnguardedSession]:
-    """Return those of the last 30 days in which calls ran without a guard, or whose agent asks nobody by itself."""
+    """Return the newest sessions of the last 30 days with unguarded calls, or whose agent does not ask."""
     since = now - timedelta(days=UNGUARDED_DAYS)
     guards = SessionGuard.objects.filter(session__in=sessions, session__created_at__gte=since)
     rows = list(guards.select_related("session").order_by("-session__created_at", "-pk")[:MOST_GUARDS])

@@ -1,4 +1,4 @@
-"""Agents. Their ids come from other programs too and may hold anything, slashes as well: they stand last."""
+"""URLs of agents. An id may contain anything, also slashes, so it is the last part of a path."""
 
 from __future__ import annotations
 

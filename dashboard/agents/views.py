@@ -22,7 +22,7 @@ from dashboard.lists.status_facets import build_status_facets
 @vary_on_headers("HX-Request")
 @require_viewer
 def list_agents_page(request: HtmxHttpRequest) -> HttpResponse:
-    """List the agents by name, with how many are in each state."""
+    """List the agents by name, with the number of agents in each state."""
     search_text, state = request.GET.get("q", "")[:200], request.GET.get("status", "")
     agents = Agent.objects.order_by("name", "pk")
     for word in search_text.replace("\0", "").split():
@@ -47,7 +47,7 @@ def list_agents_page(request: HtmxHttpRequest) -> HttpResponse:
 @vary_on_headers("HX-Request")
 @require_viewer
 def show_agent(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
-    """Show one agent; the fragment is its head, which heartbeats change."""
+    """Show one agent. The fragment is the page's head, which is updated with each heartbeat."""
     try:
         agent = chat.find_chat_agent(agent_id)
     except NotFound as problem:

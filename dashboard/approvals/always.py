@@ -1,4 +1,4 @@
-"""What "always allow this" would write, as its page shows it and its form brings it back."""
+"""The offer to allow calls like a request's from now on, and what the page's form sends back."""
 
 from __future__ import annotations
 
@@ -45,11 +45,14 @@ PURPOSE = "always"
 
 @dataclass(frozen=True, slots=True)
 class AlwaysAllowOffer:
-    """An answer in words, with the question what else it would allow, and the whole of it for whoever accepts."""
+    """A rule or grants that would allow such calls from now on, with what else they would allow.
+
+    `packed` is the signed offer that the form sends back if the person accepts.
+    """
 
     answer: PermanentAnswer
     call: RecordedCall
-    others: list[str]  # fields of the call's input at which rules do not look
+    others: list[str]  # fields of the call's input that the rule does not check
     question: RulesOnTrial
     packed: str
     examples: list[RecordedCall]
@@ -57,7 +60,7 @@ class AlwaysAllowOffer:
 
     @property
     def sentence(self) -> list[SentencePart]:
-        """Return the rule as a sentence, in pieces."""
+        """Return the rule as a sentence, in parts; empty if the offer has no rule."""
         return describe_rule(self.answer.rule) if self.answer.rule is not None else []
 
     @property
@@ -66,7 +69,7 @@ class AlwaysAllowOffer:
 
     @property
     def call_text_or_rule_terms(self) -> str:
-        """Return what the call must be: the lines of the rule where it is wider than the call's own text."""
+        """Return the text that a call must match: the lines of a wider rule, else this call's own text."""
         rule = self.answer.rule
         if rule is None or not self.answer.wider:
             return text_for_allow_rules(self.call.about)
@@ -81,7 +84,14 @@ class AlwaysAllowOffer:
 def build_always_allow_offer(
     row: PermissionRequest, whose: int, now: datetime, *, wide: bool
 ) -> tuple[AlwaysAllowOffer, bool]:
-    """Return what is offered, and whether there is a wider one beside the narrowest. Raises Conflict."""
+    """Return the offer for the request, and whether a wider one exists. Raises Conflict.
+
+    Args:
+        row: The request.
+        whose: The id of the user for whom the offer is signed.
+        now: The current time.
+        wide: Whether to return the wider offer, if there is one.
+    """
     call = recorded_call_from_request(row)
     permanent_answers = rules_for_requests.suggest_rules_or_grants_for_request(row, call, now)
     answer = permanent_answers[1] if wide and len(permanent_answers) > 1 else permanent_answers[0]
@@ -101,7 +111,7 @@ def build_always_allow_offer(
 def find_allowed_and_nearest_calls(
     answer: PermanentAnswer, call: RecordedCall
 ) -> tuple[list[RecordedCall], list[RecordedCall]]:
-    """Return recorded calls that a rule would allow, and the nearest that it would not, among the newest ones."""
+    """Return recorded calls that the answer's rule would allow, and similar ones that it would not."""
     if answer.rule is None:
         return [], []
     compared = compare_rule_with_call_history(answer.rule, call, READER, WalkTimeLimit(FIRST_PIECE))
@@ -124,7 +134,7 @@ def list_unchecked_input_fields(row: PermissionRequest, call: RecordedCall) -> l
 
 
 def recorded_call_from_request(row: PermissionRequest) -> RecordedCall:
-    """Return the call with the text that rules look at."""
+    """Return the request's call, with the text that rules match."""
     context = approvals.request_context(row)
     tool_input = context.tool_input if context else None
     if row.plugin_id == GATEWAY:
@@ -176,7 +186,7 @@ def version_of_edited_grant_slot(edit: GrantEdit) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedOffer:
-    """What a person accepts: the digest of the request they saw, what shall stand, and the number of the new rule."""
+    """What a person accepts: the digest of the request they saw, the answer, and the new rule's number."""
 
     judged: str
     answer: PermanentApproval
@@ -184,9 +194,10 @@ class AcceptedOffer:
 
 
 def parse_accepted_offer(row: PermissionRequest, whose: int, text: str, now: datetime) -> AcceptedOffer:
-    """Return what the form brings back.
+    """Return the offer that the form sends back.
 
-    Raises UnprocessableRequest for what is not from here, Conflict for other rules.
+    Raises UnprocessableRequest if the text was not signed for this person and request, and Conflict if the
+    rules have changed since the page was loaded.
     """
     try:
         name, judged, version, rule_number, values, slots = carried.unsign_values_for_person(

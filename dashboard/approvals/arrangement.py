@@ -1,6 +1,6 @@
-"""How a person has the inbox arranged: grouped, sorted and narrowed, as the address says it.
+"""How a person has arranged the inbox: grouping, sorting and filters, from the query string.
 
-An address that says nothing of it means what this person chose last, which their browser keeps.
+A query string without these parameters means the person's last arrangement, which is stored in a cookie.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ LONGEST_KEPT = 1_500
 
 @dataclass(frozen=True, slots=True)
 class InboxArrangement:
-    """The choices; an empty text narrows nothing. `marked`, `snoozed` and `all` are "1" or nothing.
+    """The arrangement. An empty text does not filter; `marked`, `snoozed` and `all` are "1" or empty.
 
-    `all`: what others may decide, too. That is not kept.
+    `all` includes requests that the person may not decide. It is not stored in the cookie.
     """
 
     group: str = "same"
@@ -45,7 +45,7 @@ class InboxArrangement:
 
     @classmethod
     def from_query(cls, query: QueryDict) -> Self:
-        """Read a query; what is no choice is as if it were not there."""
+        """Return the arrangement in a query. Unknown values are replaced by the defaults."""
         values_by_name = {
             field.name: query.get(field.name, "").replace("\0", "")[:LONGEST] for field in fields(cls)
         }
@@ -63,19 +63,19 @@ class InboxArrangement:
 
     @property
     def has_filters(self) -> bool:
-        """Say whether some of what waits may be left out."""
+        """Return whether the arrangement may hide some waiting requests."""
         return any(
             getattr(self, field.name) for field in fields(self) if field.name not in {"group", "sort", "all"}
         )
 
     @property
     def query_string_without_all_requests(self) -> str:
-        """Return the query string of the same for what this person may decide alone."""
+        """Return the query string of this arrangement, limited to requests that the person may decide."""
         return replace(self, all="").query_string
 
     @property
     def query_string(self) -> str:
-        """Return the query string that means this arrangement, whatever was chosen before."""
+        """Return the query string of this arrangement. It overrides an arrangement in the cookie."""
         query = QueryDict(mutable=True)
         for field in fields(self):
             value = getattr(self, field.name)
@@ -89,7 +89,7 @@ def choose_or_default(choices: tuple[tuple[str, str], ...], value: str, otherwis
 
 
 def load_inbox_arrangement(request: HttpRequest) -> InboxArrangement:
-    """Return what the address says or, where it says nothing, what this person chose last."""
+    """Return the arrangement in the query string or, without one, that in the person's cookie."""
     if query_sets_inbox_arrangement(request.GET):
         return InboxArrangement.from_query(request.GET)
     arrangement = InboxArrangement.from_query(
@@ -105,7 +105,7 @@ def query_sets_inbox_arrangement(query: QueryDict) -> bool:
 def save_arrangement_cookie(
     arrangement: InboxArrangement, request: HttpRequest, response: HttpResponse
 ) -> HttpResponse:
-    """Have this person's browser keep the arrangement that the address names."""
+    """Save the arrangement in the person's cookie if it came from the query string. Return the response."""
     cookie_options: dict[str, Any] = {"samesite": "Lax", "secure": request.is_secure(), "httponly": True}
     name, cookie_value = (
         inbox_cookie_name(request.user),

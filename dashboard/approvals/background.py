@@ -1,4 +1,4 @@
-"""What a person needs beside the call itself: the task, the last steps, what was answered before, marks of danger."""
+"""What a card shows besides the call: the last steps, earlier answers, danger marks, the rules' ruling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ ANSWERS = (("approved", "approved"), ("denied", "denied"), ("expired", "not answ
 
 @dataclass(frozen=True, slots=True)
 class RequestBackground:
-    """`before` says in words how often the same call was asked for and how it was answered, `ruled` what rules said."""
+    """What a person should know about a request before they decide.
+
+    `recent` is what the session did before. `before` says how often the same call was requested and how that
+    was answered. `reasons` are those of the danger marks that match. `ruled` is what the rules decided.
+    `tool` is the call's tool and `kept` are all configured danger marks.
+    """
 
     recent: RecentActivity
     before: str
@@ -31,11 +36,11 @@ class RequestBackground:
 
     @property
     def danger_marks(self) -> frozenset[str]:
-        """Return those of the reasons that say more than to look twice."""
+        """Return those of `reasons` whose danger mark has the grade danger."""
         return marks.select_danger_grade_reasons(self.kept, self.reasons)
 
     def highlight_danger_in_part(self, part: DisplayPart) -> DisplayPart:
-        """Return a part of the call with the pieces that bear a mark."""
+        """Return the part with the spans that match a danger mark."""
         if not self.reasons:
             return part
         bearing = [mark for mark in self.kept if mark.reason in self.reasons]
@@ -53,7 +58,10 @@ class RequestBackground:
 
 
 def split_spans_by_line(lines: Sequence[str], spans: Sequence[tuple[int, int]]) -> dict[str, Spans]:
-    """Return, by its text, what these pieces of the lines put together are in each line that has any of them."""
+    """Return the spans of each line, by the line's text.
+
+    `spans` are positions in the lines joined by line feeds.
+    """
     spans_by_line: dict[str, Spans] = {}
     start = 0
     for line in lines:
@@ -66,7 +74,7 @@ def split_spans_by_line(lines: Sequence[str], spans: Sequence[tuple[int, int]]) 
 
 
 def build_request_backgrounds(groups: Sequence[Sequence[PermissionRequest]]) -> list[RequestBackground]:
-    """Return a glance for each group of requests that ask for the same call: of its first, which is drawn."""
+    """Return the background of each group of requests for the same call, from the group's first request."""
     firsts = [group[0] for group in groups]
     request_ids = {row.request_id for group in groups for row in group}
     previous_answers = describe_previous_answers_by_call(
@@ -87,7 +95,7 @@ def build_request_backgrounds(groups: Sequence[Sequence[PermissionRequest]]) -> 
 
 
 def describe_rule_ruling_of_request(row: PermissionRequest) -> str:
-    """Return what the rules said of the call when it was asked about; nothing where they were not asked."""
+    """Return what the rules decided about the call, in words; empty if they were not evaluated."""
     metadata = row.metadata if isinstance(row.metadata, dict) else {}
     rule = metadata.get("rule")
     if isinstance(rule, str) and rule:
@@ -96,7 +104,10 @@ def describe_rule_ruling_of_request(row: PermissionRequest) -> str:
 
 
 def load_session_steps_before_requests(rows: Sequence[PermissionRequest]) -> list[RecentActivity]:
-    """Return what each request's session did before; nothing where it names none."""
+    """Return what the session of each request did before it.
+
+    The activity is empty for a request that names no session.
+    """
     contexts = [approvals.request_context(row) for row in rows]
     known_contexts = [context for context in contexts if context is not None and context.session_id]
     newest = 0 if all(one.event_id for one in known_contexts) else id_above_all_events()
@@ -114,18 +125,21 @@ def load_session_steps_before_requests(rows: Sequence[PermissionRequest]) -> lis
 
 
 def id_above_all_events() -> int:
-    """Return an id above all events."""
+    """Return an id that is larger than those of all events."""
     return (Event.objects.aggregate(last=Max("id"))["last"] or 0) + 1
 
 
 def drop_requested_call_from_activity(context: PermissionContext, activity: RecentActivity) -> RecentActivity:
-    """Leave out the call that is asked for, where the request does not say which event it is."""
+    """Remove the requested call from the activity's end if the request does not say which event it is."""
     asked_last = not context.event_id and activity.steps and activity.steps[-1].tool == context.tool_name
     return replace(activity, steps=activity.steps[:-1]) if asked_last else activity
 
 
 def describe_previous_answers_by_call(calls: set[str], shown_ids: set[str]) -> dict[str, str]:
-    """Return, by the digest of a call, how it was answered before, in words; those that are shown do not count."""
+    """Return how each call was answered before, in words, by its digest.
+
+    Requests in `shown_ids` do not count.
+    """
     counted: dict[str, Counter[str]] = {}
     rows = PermissionContext.objects.filter(
         subject_key__in=calls,

@@ -1,4 +1,4 @@
-"""What a card of the inbox shows: identical requests together, each with where it stands."""
+"""Cards of the inbox: one card shows identical requests together, each with its state."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from dashboard.approvals.verdicts import MOST_ON_A_CARD
 from dashboard.looks.inputs import build_exact_input_parts_for_approver
 from dashboard.looks.parts import DisplayPart
 
-LONGEST_IN_VIEW = 600  # characters of a call that a card shows without a press
+LONGEST_IN_VIEW = 600  # characters of a call that a card shows unfolded
 MOST_LINES_IN_VIEW = 8
-MOST_UNSHOWN = 200  # characters of a call that a list of chosen requests may fold away
+MOST_UNSHOWN = 200  # characters of a call that a list of chosen requests may hide
 CHOICES = {
     Scope.CALL: "Only this call",
     Scope.SESSION: "This session{in_folder}",
@@ -70,14 +70,14 @@ OLD_SCOPE = (
 
 
 def requester_folder_and_host_texts(row: PermissionRequest) -> dict[str, str | None]:
-    """Return what the words above say of where a call runs."""
+    """Return the values for the placeholders in CHOICES and COVERS: folder, host and `in_folder`."""
     requester = request_requester(row)
     in_folder = ", in this folder" if requester.folder else ""
     return {"folder": requester.folder, "host": requester.host, "in_folder": in_folder}
 
 
 def load_linked_agents_by_request(rows: Iterable[PermissionRequest]) -> dict[str, LinkedAgent]:
-    """Return the agent that each request's agent name is linked to, by the request's id."""
+    """Return the agent to which each request's agent name is linked, by the request's id."""
     contexts = ((row.request_id, approvals.request_context(row)) for row in rows)
     names = {request_id: context.agent_id for request_id, context in contexts if context is not None}
     agents = find_linked_agents_of_names(names.values())
@@ -86,15 +86,15 @@ def load_linked_agents_by_request(rows: Iterable[PermissionRequest]) -> dict[str
 
 @dataclass(frozen=True)
 class CardMember:
-    """One request of a card: who asks, and where it stands."""
+    """One request of a card: its row, who makes it and its state."""
 
     row: PermissionRequest
     now: datetime
     session_title: str = ""
-    rights: DecisionRights | None = None  # of whoever looks
+    rights: DecisionRights | None = None  # of the person who views the card
     voted: Sequence[PermissionVote] = ()
-    snoozed_until: datetime | None = None  # of whoever looks
-    agent: LinkedAgent | None = None  # whom the requester's name is linked to; it decides nothing
+    snoozed_until: datetime | None = None  # by the person who views the card
+    agent: LinkedAgent | None = None  # linked to the requester's name; shown only, decides nothing
 
     @cached_property
     def request_state(self) -> RequestState:
@@ -110,7 +110,7 @@ class CardMember:
 
     @property
     def decider_label(self) -> str:
-        """Return who gave the verdict, where one is in: people by name, rules and the like as what they are."""
+        """Return who decided the request; a rule or another policy is named as "not a person"."""
         name = self.row.approved_by or ""
         if not approvals.is_denied_by_policy(self.row):
             return name
@@ -118,67 +118,70 @@ class CardMember:
 
     @cached_property
     def act(self) -> RequestAct:
-        """Return the headline of what is asked for."""
+        """Return the headline of the request."""
         return build_permission_request_headline(self.row)
 
     @property
     def requested_call_gist(self) -> str:
-        """Return what is asked for in as few words as a list has room for: a command, or the target."""
+        """Return the requested call in a few words, for lists: a command, or the target."""
         return approvals.permission_request_gist(self.row)
 
     @cached_property
     def url_of_call_in_session(self) -> str:
-        """Return where its session shows the call; nothing where no page can have that session's name."""
+        """Return the URL of the call in its session; empty if the session has no page."""
         context = approvals.request_context(self.row)
         if context is None or not context.session_id:
             return ""
         try:
             url = reverse("sessions:detail", args=[context.session_id])
-        except NoReverseMatch:  # another program's
+        except NoReverseMatch:  # a session id of another program that no URL can hold
             return ""
         event = context.event_id
         return f"{url}?event={event}#event-{event}" if event else url
 
     @property
     def expiry_label(self) -> str:
-        """Return what its `expires_at` says: when asking ends or, once decided, until when the approval holds."""
+        """Return the label of `expires_at`: a deadline before the decision, the approval's end after it."""
         return "Deadline" if self.row.status in approvals.UNDECIDED else "Valid until"
 
     @property
     def original_deadline(self) -> Any:
-        """Return the deadline it had, where `expires_at` says something else by now."""
+        """Return the deadline of the request if `expires_at` has another value by now, else None."""
         context = approvals.request_context(self.row)
         deadline = context.deadline if context else None
         return None if deadline == self.row.expires_at else deadline
 
     @property
     def agent_waits_until(self) -> datetime | None:
-        """Return until when the agent itself waits, where its request may outlast that; None where it does not."""
+        """Return until when the agent waits for the decision; None if it does not wait any more."""
         context = approvals.request_context(self.row)
         until = context.waits_until if context else None
         return until if isinstance(until, datetime) and until > self.now else None
 
     @property
     def is_awaiting_retry(self) -> bool:
-        """Say whether the request still waits, though its agent was denied for now and may ask again."""
+        """Return whether the request waits although its agent was denied for now, to make the call again."""
         context = approvals.request_context(self.row)
         outlasts = context is not None and context.repeat_key is not None
         return outlasts and self.request_state.waiting and self.agent_waits_until is None
 
     @property
     def is_abandoned(self) -> bool:
-        """Say whether nobody waits for a request that `told_to_wait` means, though nobody was told to."""
+        """Return whether the request awaits a retry although its agent was not told to wait and try again."""
         context = approvals.request_context(self.row)
         return self.is_awaiting_retry and context is not None and context.held_at is None
 
     @property
     def single_use_approval_deadline(self) -> datetime | None:
-        """Return until when the same call may run by this approval, where nobody waits who would run it now."""
+        """Return until when the same call may run once by this approval.
+
+        None if the agent still waits, so that the call runs now, or if no such call may run.
+        """
         return None if self.agent_waits_until else approvals.single_use_valid_until(self.row, self.now)
 
     @property
     def has_further_request_details(self) -> bool:
-        """Say whether there is more to tell of one that waits than who asks, since when and until when."""
+        """Return whether a waiting request has details besides requester, time and deadline."""
         return bool(
             self.assignee_name
             or self.snoozed_until
@@ -192,28 +195,28 @@ class CardMember:
 
     @cached_property
     def displayed_request_digest(self) -> str:
-        """Return the digest of what the card shows of it, which the card's form sends back."""
+        """Return the digest of what the card shows of the request. The card's form sends it back."""
         return judged_card_digest(self.row)
 
     @property
     def assignee_name(self) -> str:
-        """Return whose turn it is; nobody's where nobody has said so."""
+        """Return the name of the person to whom the request is assigned; empty if it is unassigned."""
         assignment = getattr(self.row, "assignment", None)
         return assignment.person if assignment is not None else ""
 
     @property
     def edited_input_parts(self) -> list[DisplayPart]:
-        """Return the input that was approved in place of the one asked for."""
+        """Return the input that was approved instead of the requested one, as parts."""
         return build_exact_input_parts_for_approver(approvals.approved_edited_input(self.row))
 
     @property
     def answer_lines(self) -> list[AnswerLine]:
-        """Return what a person answered to it."""
+        """Return the questions with the answers that a person gave."""
         return list_answer_lines(self.row)
 
     @property
     def is_decided_by_viewer(self) -> bool:
-        """Say whether whoever looks has given the verdict, alone, and it stands."""
+        """Return whether the person who views the card decided the request alone and nobody revoked that."""
         context = approvals.request_context(self.row)
         is_decided = self.row.status in approvals.DECIDED and (context is None or context.revoked_at is None)
         viewer = self.rights.person.get_username() if self.rights else None
@@ -221,7 +224,7 @@ class CardMember:
 
     @property
     def viewer_decision_note(self) -> str:
-        """Return what there is to add to a verdict of whoever looks: an edit, a turn's end, for whom they decided."""
+        """Return details of the viewer's decision: an edited input, a stopped turn, for whom they decided."""
         context = approvals.request_context(self.row)
         note = ", with an edited input" if approvals.has_edited_input(self.row) else ""
         note += ", turn ended" if approvals.is_turn_stopped(self.row) else ""
@@ -229,7 +232,7 @@ class CardMember:
 
     @property
     def approval_coverage_label(self) -> str:
-        """Return what its approval covers, in words; empty where there is none."""
+        """Return which calls the approval covers, in words; empty if there is no approval."""
         scope, context = approvals.approval_scope(self.row), approvals.request_context(self.row)
         if scope is None:
             return ""
@@ -245,7 +248,7 @@ class CardMember:
 
     @property
     def required_approver_count(self) -> int:
-        """Return how many people must approve."""
+        """Return how many people must approve the request."""
         return (
             self.rights.count_required_approvals(self.row)
             if self.rights
@@ -254,14 +257,14 @@ class CardMember:
 
     @cached_property
     def counted_votes(self) -> list[PermissionVote]:
-        """Return the approvals that are in and count, where it takes several people."""
+        """Return the approving votes that count; empty if one person's approval suffices."""
         if self.required_approver_count < 2:
             return []
         return self.rights.select_counted_votes(self.row, self.voted) if self.rights else list(self.voted)
 
     @cached_property
     def has_your_approval(self) -> bool:
-        """Say whether whoever looks has approved it already, so that it waits for one more person."""
+        """Return whether the viewer has already approved the request, which waits for a second person."""
         return bool(
             self.rights
             and self.request_state.waiting
@@ -270,7 +273,7 @@ class CardMember:
 
     @cached_property
     def refusal_reason(self) -> str:
-        """Say why whoever looks may not decide it; nothing where their role says so already."""
+        """Return why the viewer may not decide the request; empty if they may, or lack the role approver."""
         return self.rights.explain_why_person_cannot_decide(self.row) if self.rights else ""
 
     @cached_property
@@ -281,12 +284,12 @@ class CardMember:
 @dataclass(frozen=True)
 class ApprovalCard:
     members: Sequence[CardMember]
-    grantable: bool = False  # whether the plugin could be given this permission for good
+    grantable: bool = False  # whether an approver can give the plugin this permission permanently
     glance: RequestBackground | None = None
-    lane: str = ""  # the group of the page in which it stands
-    rest: Sequence[str] = ()  # ids of those that wait for the same and are not drawn
-    folder: str = ""  # in which the first one's agent works, where that says who asks
-    is_braked: bool = False  # whether a brake keeps some who wait from being approved
+    lane: str = ""  # key of the group on the page to which the card belongs
+    rest: Sequence[str] = ()  # ids of requests for the same call that are not drawn
+    folder: str = ""  # the first requester's folder, shown if the request is one at the gateway
+    is_braked: bool = False  # whether a brake prevents the approval of some of the requests
 
     @property
     def first_request(self) -> PermissionRequest:
@@ -294,17 +297,17 @@ class ApprovalCard:
 
     @cached_property
     def gateway_request(self) -> GatewayRequest | None:
-        """Return the call of an MCP server's tool that is asked for; None where it is something else."""
+        """Return the requested call of an MCP server's tool; None if it is not one at the gateway."""
         return parse_gateway_request(self.first_request)
 
     @cached_property
     def question(self) -> QuestionDisplay | None:
-        """Return what is asked in words; None where the card is approved or denied."""
+        """Return the question or plan that is asked; None if the request is only approved or denied."""
         return build_question_display(self.first_request)
 
     @property
     def requester_names(self) -> str:
-        """Return who asks: of several agents that ask for the same, the first and how many more."""
+        """Return who makes the request: of several agents, the first one and the number of the others."""
         names = list(dict.fromkeys(member.requester_name for member in self.members))
         return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
@@ -315,7 +318,10 @@ class ApprovalCard:
 
     @cached_property
     def choice_value(self) -> str:
-        """Return what choosing the card means: each request that this person may decide, as it is shown."""
+        """Return the value of the card's checkbox, a JSON list.
+
+        It has `DIGEST:ID` for each request that the viewer may decide.
+        """
         return json.dumps(
             [
                 f"{member.displayed_request_digest}:{member.row.request_id}"
@@ -325,13 +331,16 @@ class ApprovalCard:
 
     @cached_property
     def waiting_request_ids_as_json(self) -> str:
-        """Return all who wait in the same form, without what is shown of them: nothing of it is decided."""
+        """Return the ids of all waiting requests in the same format, with empty digests.
+
+        The value is used to assign and snooze requests, not to decide them.
+        """
         waiting = [*(member.row.request_id for member in self.waiting_members), *self.rest]
         return json.dumps([f":{request_id}" for request_id in waiting[:MOST_ARRANGED]])
 
     @property
     def count_of_requests_not_drawn(self) -> int:
-        """Return how many more wait for the same than are drawn."""
+        """Return how many waiting requests for the same call are not drawn."""
         return len(self.rest)
 
     @cached_property
@@ -340,24 +349,24 @@ class ApprovalCard:
 
     @property
     def waiting_count(self) -> int:
-        """Return how many wait for it, drawn or not."""
+        """Return how many requests wait, including those that are not drawn."""
         return len(self.waiting_members) + self.count_of_requests_not_drawn
 
     @cached_property
     def decidable_members(self) -> list[CardMember]:
-        """Return those who wait whom the person who looks may decide."""
+        """Return the waiting members that the viewer may decide."""
         return [member for member in self.waiting_members if not member.refusal_reason]
 
     @cached_property
     def approvable_members(self) -> list[CardMember]:
-        """Return those of `yours` that the person who looks may approve now, and has not approved yet."""
+        """Return the members of `decidable_members` that the viewer may approve and has not approved yet."""
         return [
             member for member in self.decidable_members if not (member.has_your_approval or self.is_braked)
         ]
 
     @property
     def can_stop_turn(self) -> bool:
-        """Say whether a denial of all that the person who looks may decide can also end their agents' turns."""
+        """Return whether a denial of all decidable members can also end their agents' turns."""
         return bool(self.decidable_members) and all(
             approvals.can_stop_turn(member.row) and not member.is_awaiting_retry
             for member in self.decidable_members
@@ -365,7 +374,7 @@ class ApprovalCard:
 
     @property
     def dangerous_approval_question(self) -> str:
-        """Return what is asked once more before it is approved; nothing where no mark says danger."""
+        """Return the question to confirm before an approval; empty without a mark of grade danger."""
         danger_marks = sorted(self.glance.danger_marks) if self.glance else []
         return (
             f"Marked as dangerous: {', '.join(danger_marks).lower()}. Approve it all the same?"
@@ -375,13 +384,16 @@ class ApprovalCard:
 
     @property
     def has_equal_calls(self) -> bool:
-        """Say whether several wait that one asker makes: equal calls, of which each approval runs one."""
+        """Return whether several decidable members are equal calls of one requester.
+
+        Each approval runs one of them.
+        """
         askers = {request_requester(member.row) for member in self.decidable_members}
         return len(self.decidable_members) > 1 and len(askers) == 1
 
     @cached_property
     def all_awaited_deciders(self) -> list[str]:
-        """Return whom they wait for, each once; nothing where every approver may decide."""
+        """Return whom the waiting members wait for, once each; empty if every approver may decide."""
         return list(
             dict.fromkeys(
                 member.awaited_deciders for member in self.waiting_members if member.awaited_deciders
@@ -390,7 +402,7 @@ class ApprovalCard:
 
     @cached_property
     def refusal_reasons(self) -> list[str]:
-        """Return why the person who looks may not decide some, where `waits_for` does not say it."""
+        """Return why the viewer may not decide some members, without what `all_awaited_deciders` says."""
         refusal_reasons = (member.refusal_reason for member in self.waiting_members if member.refusal_reason)
         return [
             reason
@@ -400,7 +412,7 @@ class ApprovalCard:
 
     @property
     def reasons_nobody_can_approve(self) -> list[str]:
-        """Return, for administrators, why nobody can approve it as rows of Who decides stand."""
+        """Return, for administrators, why nobody can approve it under the current rows of Who decides."""
         problems = (
             member.rights.explain_missing_approvers(member.row)
             for member in self.waiting_members
@@ -410,25 +422,25 @@ class ApprovalCard:
 
     @cached_property
     def act(self) -> RequestAct:
-        """Return the headline of what is asked for."""
+        """Return the headline of the request."""
         return self.members[0].act
 
     @cached_property
     def headline_subject_part(self) -> DisplayPart:
-        """Return what the headline is about, with the pieces shown that make it dangerous."""
+        """Return the headline's subject, with dangerous pieces highlighted."""
         [part] = self.highlight_danger_in_parts([DisplayPart("text", self.act.subject, exact=True)])
         return part
 
     @cached_property
     def input_parts(self) -> list[DisplayPart]:
-        """Return the call's input, with the pieces shown that make it dangerous."""
+        """Return the call's input as parts, with dangerous pieces highlighted."""
         return self.highlight_danger_in_parts(
             build_exact_input_parts_for_approver(approvals.request_subject(self.first_request).tool_input)
         )
 
     @cached_property
     def input_parts_beyond_headline(self) -> list[DisplayPart]:
-        """Return what the headline does not show of the call's input already, whole and to the letter."""
+        """Return the parts of the call's input that the headline does not already show completely."""
         tool_input = approvals.request_subject(self.first_request).tool_input
         if not self.act.whole_field or not isinstance(tool_input, Mapping):
             return self.input_parts
@@ -440,7 +452,7 @@ class ApprovalCard:
 
     @cached_property
     def is_long(self) -> bool:
-        """Say whether the exact input is folded away: it must be opened and read before it is approved."""
+        """Return whether the exact input is folded, so that it must be opened before an approval."""
         lines = sum(
             len(part.value) if part.kind == "facts" else part.line_count
             for part in self.input_parts_beyond_headline
@@ -457,18 +469,18 @@ class ApprovalCard:
 
     @cached_property
     def danger_excerpts(self) -> DangerExcerpts:
-        """Return the marked lines of a long input, which stay in view while it is folded."""
+        """Return the marked lines of a long input. They stay visible while the input is folded."""
         return build_danger_excerpts(self.input_parts_beyond_headline)
 
     @property
     def is_target_missing_in_headline(self) -> bool:
-        """Say whether what it is asked for must be shown beside the headline."""
+        """Return whether the target must be shown separately because the headline does not contain it."""
         target = self.first_request.target_resource
         return target is not None and target != "" and not self.act.contains_full_text(target)
 
     @property
     def is_longer_than_gist(self) -> bool:
-        """Say whether a list that shows the gist alone would leave out much of what is asked."""
+        """Return whether a list that shows only the gist would hide much of the requested call."""
         gist_length = len(self.members[0].requested_call_gist)
         return (
             any(part.is_block_scrollable for part in self.input_parts)
@@ -481,19 +493,19 @@ class ApprovalCard:
 
     @cached_property
     def offered_edit(self) -> ToolCallEdit | None:
-        """Return what a person may add to an approval of the card, if its requester will receive it."""
+        """Return the edit that a person may make to the call; None if its requester cannot receive one."""
         return build_tool_call_edit(self.first_request, with_rules=self.can_change_policy)
 
     @cached_property
     def has_invisible_characters(self) -> bool:
-        """Say whether anything that is asked for holds characters that an eye misses."""
+        """Return whether a text of the request has invisible characters."""
         texts = [self.first_request.target_resource or "", *self.all_justifications]
         texts += [text for part in self.input_parts for text in part.drawn_texts]
         return any(map(has_invisible_character, texts))
 
     @cached_property
     def has_lookalikes(self) -> bool:
-        """Say whether anything that is asked for holds letters that look like others."""
+        """Return whether a text of the request has letters that look like others."""
         texts = [
             self.first_request.target_resource or "",
             *(text for part in self.input_parts for text in part.drawn_texts),
@@ -502,18 +514,18 @@ class ApprovalCard:
 
     @cached_property
     def decodes_or_runs_masked_text(self) -> bool:
-        """Say whether something that a mask hides is decoded or run."""
+        """Return whether the call decodes or runs a value that is masked on the card."""
         subject = approvals.request_subject(self.first_request)
         return can_run_hidden_value([subject.target_resource, subject.tool_input])
 
     @property
     def is_revocable(self) -> bool:
-        """Say whether there is an approval here that somebody could take back."""
+        """Return whether the card has an approval that can be revoked."""
         return any(approvals.can_revoke(member.row, member.now) for member in self.members)
 
     @cached_property
     def offered_scopes(self) -> list[tuple[str, str]]:
-        """Return what an approval can cover for each of those who wait, and how the card says it."""
+        """Return the scopes that an approval of all waiting members can have, each with its label."""
         requesters = [request_requester(member.row) for member in self.waiting_members]
         return [
             (scope.value, CHOICES[scope].format(**requester_folder_and_host_texts(self.first_request)))
@@ -523,23 +535,26 @@ class ApprovalCard:
 
     @cached_property
     def is_access_request(self) -> bool:
-        """Say whether an approval becomes a grant: that is for a time, and wherever its agent works."""
+        """Return whether an approval creates a grant. A grant ends at a time and is valid in every folder."""
         return all(parse_access_request(member.row) is not None for member in self.waiting_members)
 
     @property
     def can_change_policy(self) -> bool:
-        """Say whether the person who looks may let such calls run from now on."""
+        """Return whether the viewer may change rules and grants."""
         rights = self.members[0].rights
         return rights is None or rights.can_change_rules_and_grants
 
     @property
     def can_approve_until_revoked(self) -> bool:
-        """Say whether the person who looks may approve it until somebody revokes that: access is a grant then."""
+        """Return whether the viewer may approve until somebody revokes it.
+
+        For access requests that is a grant.
+        """
         return self.can_change_policy or not self.is_access_request
 
     @property
     def can_create_rule(self) -> bool:
-        """Say whether the person who looks may have a rule or grant answer such a request for good."""
+        """Return whether the viewer may create a rule or grant that answers such requests from now on."""
         if not (self.decidable_members and self.can_change_policy):
             return False
         return self.members[
@@ -561,7 +576,15 @@ def build_approval_cards(
     lane_key: str = "",
     snoozed: Mapping[str, datetime] = MappingProxyType({}),
 ) -> list[ApprovalCard]:
-    """Return one card for each group of requests that ask for the same thing, as it is to who has these `rights`."""
+    """Return a card for each group of requests for the same call.
+
+    Args:
+        groups: The requests, grouped by call.
+        now: The current time.
+        rights: The rights of the person who views the cards; None for nobody in particular.
+        lane_key: The key of the group on the page, which becomes part of each card's key.
+        snoozed: Until when the viewer snoozed requests, by id.
+    """
     drawn = [split_group_at_form_limit(group, now) for group in groups]
     groups = [group for group, _ in drawn]
     wishes = {(group[0].plugin_id, group[0].permission_type) for group in groups}
@@ -602,7 +625,10 @@ def build_approval_cards(
 def split_group_at_form_limit(
     group: Sequence[PermissionRequest], now: datetime
 ) -> tuple[Sequence[PermissionRequest], Sequence[str]]:
-    """Return what one card draws of a group, so many as wait that one form can decide them, and the ids of the rest."""
+    """Return the requests that one card draws, and the ids of the other waiting ones.
+
+    A card draws at most MOST_ON_A_CARD waiting requests, as many as its form can decide.
+    """
     waiting = [row.request_id for row in group if approvals.current_request_state(row, now).waiting]
     rest = waiting[MOST_ON_A_CARD:]
     if not rest:
@@ -612,7 +638,10 @@ def split_group_at_form_limit(
 
 
 def find_gateway_session_folders(rows: Iterable[PermissionRequest]) -> dict[str, str]:
-    """Return by session the folder of whoever asks for a call at the gateway; no query where nobody does."""
+    """Return the folder of each session that requests calls at the gateway, by session id.
+
+    Makes no query if there is none.
+    """
     request_session_ids = (
         find_request_session_id(row) for row in rows if gateway_request_tool_and_server(row) is not None
     )
@@ -621,7 +650,7 @@ def find_gateway_session_folders(rows: Iterable[PermissionRequest]) -> dict[str,
 
 
 def load_votes_by_request(rows: Iterable[PermissionRequest]) -> dict[str, list[PermissionVote]]:
-    """Return the approvals that are in, by request; no query where none takes several people."""
+    """Return the votes of each request that several people must approve. Makes no query if there is none."""
     votes_by_request: dict[str, list[PermissionVote]] = {}
     several = [row for row in rows if approvals.required_approver_count(row) > 1]
     for vote in PermissionVote.objects.filter(request__in=several).order_by("id") if several else ():
@@ -630,7 +659,7 @@ def load_votes_by_request(rows: Iterable[PermissionRequest]) -> dict[str, list[P
 
 
 def find_request_session_id(row: PermissionRequest) -> str | None:
-    """Return the session in which a request was made, if it names one."""
+    """Return the id of the session in which a request was made; None if it names none."""
     context = approvals.request_context(row)
     return context.session_id if context else None
 
@@ -638,6 +667,6 @@ def find_request_session_id(row: PermissionRequest) -> str | None:
 def build_approval_card(
     rows: Iterable[PermissionRequest], now: datetime, *, rights: DecisionRights | None = None
 ) -> ApprovalCard:
-    """Return one card for requests that ask for the same thing."""
+    """Return the card for requests of the same call."""
     [card] = build_approval_cards([list(rows)], now, rights=rights)
     return card

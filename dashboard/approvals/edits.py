@@ -1,4 +1,4 @@
-"""What a person may add to the approval of a coding agent's call: another input, rules that shall stand."""
+"""What a person may add to the approval of a coding agent's call: an edited input, permanent rules."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.models import PermissionRequest
 from coordinator.policy.requests import agent_options, approvals
 
-LONGEST_EDITABLE = 20_000  # characters; more is edited where the agent runs
+LONGEST_EDITABLE = 20_000  # characters; a longer input cannot be edited here
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallEdit:
-    """The text to edit (of one `field`, or the whole input as JSON), and the offered rules as digest and words."""
+    """The text to edit, and the rules that the agent offers.
+
+    `text` is the value of `field`, or the whole input as JSON if `field` is empty; None if it cannot be
+    edited. `suggestions` are the offered rules, each as a digest and a description.
+    """
 
     text: str | None
     field: str
@@ -29,9 +33,11 @@ class ToolCallEdit:
 
 
 def build_tool_call_edit(row: PermissionRequest, *, with_rules: bool) -> ToolCallEdit | None:
-    """Return what can be added to the approval of `row`; None for requests of programs that run no edited input.
+    """Return what a person can add to the approval of `row`; None if its program accepts no additions.
 
-    `with_rules`: whoever decides may let more calls run than this one.
+    Args:
+        row: The request.
+        with_rules: Whether the person may permit more calls than this one.
     """
     dialect, is_driven = DIALECTS.get(row.plugin_id), agent_options.is_driven_agent_request(row)
     is_agent = dialect is not None or is_driven
@@ -41,7 +47,7 @@ def build_tool_call_edit(row: PermissionRequest, *, with_rules: bool) -> ToolCal
     tool_input = tool_input if isinstance(tool_input, dict) else {}
     field = "command" if isinstance(tool_input.get("command"), str) else ""
     text = tool_input[field] if field else json.dumps(tool_input, indent=2, ensure_ascii=False)
-    if approvals.required_approver_count(row) > 1:  # they must all approve the same
+    if approvals.required_approver_count(row) > 1:  # all must approve the same input
         return None
     in_words = describe_agent_option if dialect is None or is_driven else dialect.describe_offered_rule
     offered = approvals.find_offered_rules(row) if with_rules and is_agent else []
@@ -51,6 +57,6 @@ def build_tool_call_edit(row: PermissionRequest, *, with_rules: bool) -> ToolCal
 
 
 def describe_agent_option(option: Mapping[str, Any]) -> str:
-    """Return what the option does, in our words, before the agent's own, which may say anything."""
+    """Return a description of the option, with the agent's own name for it quoted at the end."""
     name = str(option.get("name") or option.get("optionId"))
     return f"Let more calls than this one run, without asking here. The agent calls that “{name}”"

@@ -1,4 +1,4 @@
-"""The marked lines of a long call, which a card shows while the call itself is folded away."""
+"""The marked lines of a long call. A card shows them while the call is folded."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from dashboard.looks.parts import DisplayPart, Spans
 
 MOST_EXCERPTS = 4
-LONGEST_BEFORE_MARK = 40  # characters of its line that stand before a marked piece
+LONGEST_BEFORE_MARK = 40  # characters of the line that are shown before a marked piece
 LONGEST_EXCERPT = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A line with a marked piece: where it is, its text around the piece, and the piece's place in that."""
+    """A line with a marked piece.
+
+    `label` says where the line is, `text` is its text around the piece, and `spans` the piece's position in
+    `text`.
+    """
 
     label: str
     text: str
@@ -23,7 +27,7 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class DangerExcerpts:
-    """The first marked lines, and how many more there are."""
+    """The first marked lines, and the number of further ones."""
 
     lines: tuple[Excerpt, ...] = ()
     more_count: int = 0
@@ -35,7 +39,7 @@ def build_danger_excerpts(parts: Iterable[DisplayPart]) -> DangerExcerpts:
 
 
 def iterate_danger_excerpts_of_part(part: DisplayPart) -> Iterator[Excerpt]:
-    """Yield the marked lines of a part; of a text by the number of the line."""
+    """Yield the marked lines of a part. In a text, each is labelled with its line number."""
     if not isinstance(part.value, str):
         for name, line in part.value:
             if spans := part.line_spans.get(line):
@@ -58,7 +62,7 @@ def iterate_danger_excerpts_of_part(part: DisplayPart) -> Iterator[Excerpt]:
 
 
 def build_excerpt_around_span(label: str, line: str, span: tuple[int, int]) -> Excerpt:
-    """Return the part of a line that holds a marked piece, which itself may be cut at its end."""
+    """Return the piece of a line around `span`, cut to LONGEST_EXCERPT characters."""
     start = max(0, span[0] - LONGEST_BEFORE_MARK)
     text = line[start : start + LONGEST_EXCERPT]
     return Excerpt(label, text, ((span[0] - start, min(span[1] - start, len(text))),))

@@ -1,4 +1,4 @@
-"""The history of permission requests, narrowed by what a person remembers of one."""
+"""Filters of the history of permission requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rows = QuerySet[PermissionRequest]
 
 
 class PermissionRequestFilter(DayRangeFilter):
-    """Status, plugin, type, person, dates and words. A value that nothing has gives an empty list, no error."""
+    """Filters by status, plugin, type, person, dates and words. An unknown value matches no request."""
 
     q = django_filters.CharFilter(method="with_words", label="Search")
     status = django_filters.ChoiceFilter(choices=STANDINGS, method="with_standing", empty_label="Any status")
@@ -30,7 +30,7 @@ class PermissionRequestFilter(DayRangeFilter):
     person = django_filters.CharFilter(method="with_person", label="Decided by")
 
     def with_words(self, rows: Rows, _name: str, text: str) -> Rows:
-        """Keep rows that hold every word somewhere a person would look for it."""
+        """Keep requests that contain every word in a text that a person would search."""
         for word in text.replace("\0", "").split():
             rows = rows.filter(
                 Q(request_id__icontains=word)
@@ -47,7 +47,7 @@ class PermissionRequestFilter(DayRangeFilter):
         return rows
 
     def with_standing(self, rows: Rows, _name: str, state: str) -> Rows:
-        """Keep rows that stand so now: a pending one past its deadline counts as expired."""
+        """Keep requests that have this state now. A pending request past its deadline counts as expired."""
         everything, now = PermissionRequest.objects.all(), timezone.now()
         if state == "waiting":
             waiting_requests = everything.awaiting_decision(now)
@@ -64,5 +64,5 @@ class PermissionRequestFilter(DayRangeFilter):
         return rows.filter(pk__in=waiting_requests.values("pk"))
 
     def with_person(self, rows: Rows, _name: str, name: str) -> Rows:
-        """Keep what this person decided, alone or with another, or revoked."""
+        """Keep requests that this person decided, alone or with others, or whose approval they revoked."""
         return rows.filter(Q(approved_by__icontains=name) | Q(context__revoked_by=name))

@@ -1,4 +1,4 @@
-"""One page of the inbox: what waits, as a person has it arranged, in cards and groups of cards."""
+"""One page of the inbox: the waiting requests as a person arranged them, in cards and groups of cards."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from dashboard.approvals.arrangement import InboxArrangement
 from dashboard.approvals.cards import ApprovalCard, build_approval_cards
 from dashboard.approvals.rights import DecisionRights
 
-CARDS_ON_A_PAGE = 30  # as many as a phone can hold
-MOST_CHOICES = 25  # values of one filter that are offered
-MOST_READ = 5_000  # requests whose calls are read for their marks
-IN_HAND = 20  # … and at one time: an input may be a megabyte
+CARDS_ON_A_PAGE = 30  # few enough for a phone to draw
+MOST_CHOICES = 25  # choices that one filter offers
+MOST_READ = 5_000  # requests whose calls are searched for danger marks
+IN_HAND = 20  # requests that are loaded at one time; an input may have a megabyte
 AS_IT_COMES = InboxArrangement()
 LAST = datetime.max.replace(tzinfo=UTC)
 NOT_NAMED = {"session": "No session", "agent": "No agent", "tool": "No tool"}
@@ -50,7 +50,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class WaitingRequest:
-    """One request that waits, as far as the arrangement looks at it."""
+    """The columns of a waiting request by which the inbox is arranged."""
 
     pk: int
     name: str
@@ -66,9 +66,10 @@ class WaitingRequest:
 
 
 class ArrangedRequests(NamedTuple):
-    """What waits for whoever looks, until when they left which out, and what of it fits, in its order.
+    """The waiting requests of a person, and those of them that match the arrangement, sorted.
 
-    `unread` of it may bear a mark of danger that nobody has looked for, where only what bears one is asked for.
+    `snoozed` is until when the person snoozed each. `unread` counts requests that were not searched for
+    danger marks because there are too many; it is 0 unless only marked requests are shown.
     """
 
     everything: list[WaitingRequest]
@@ -79,7 +80,7 @@ class ArrangedRequests(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CardGroup:
-    """A group of cards: `number` requests of it wait, on all pages together. Without a label it is the only one."""
+    """A group of cards. `number` counts its waiting requests on all pages. A single group has no label."""
 
     key: str
     label: str
@@ -89,23 +90,30 @@ class CardGroup:
 
     @property
     def continues_on_other_pages(self) -> bool:
-        """Say whether requests of it stand on other pages."""
+        """Return whether other pages have more requests of the group."""
         return self.number > sum(len(card.waiting_members) for card in self.cards)
 
     @property
     def max_decisions_at_once(self) -> int:
-        """Return how many of it one question may be about."""
+        """Return how many requests of the group can be decided with one question."""
         return min(self.number, MOST_AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True)
 class InboxPage:
-    """One page.
+    """One page of the inbox.
 
-    `waiting` requests wait in all, `matching` of them fit, and `snoozed` are left out until later.
-
-    `returns` is when the first of those comes back, `choices` what the filters offer; `unread` as in
-    `ArrangedRequests`.
+    Args:
+        lanes: The groups of cards.
+        page: The page's requests, grouped by call.
+        waiting: The number of all waiting requests.
+        matching: How many of them match the arrangement.
+        snoozed: How many of them the person snoozed.
+        returns: When the first snoozed request comes back; None if there is none.
+        arrangement: The arrangement of the page.
+        rights: The rights of the person.
+        choices: The choices of each filter, as values and labels.
+        unread: How many requests were not searched for danger marks.
     """
 
     lanes: list[CardGroup]
@@ -118,7 +126,7 @@ class InboxPage:
     rights: DecisionRights | None = None
     choices: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     unread: int = 0
-    approved: int = 0  # requests that this person has approved and that wait for one more person
+    approved: int = 0  # requests that the person approved and that wait for a second approval
 
     @property
     def has_cards(self) -> bool:
@@ -126,12 +134,12 @@ class InboxPage:
 
     @property
     def previous_page_query(self) -> str:
-        """Return the query string of the page before this one; nothing where there is none."""
+        """Return the query string of the previous page; empty on the first page."""
         return self.build_page_query(self.page.previous_page_number()) if self.page.has_previous() else ""
 
     @property
     def next_page_query(self) -> str:
-        """Return the query string of the next page; nothing where there is none."""
+        """Return the query string of the next page; empty on the last page."""
         return self.build_page_query(self.page.next_page_number()) if self.page.has_next() else ""
 
     def build_page_query(self, number: int) -> str:
@@ -139,7 +147,7 @@ class InboxPage:
 
     @property
     def decider_names(self) -> list[str]:
-        """Return who may decide requests at all, by name, to assign one to."""
+        """Return the names of the people who may decide requests, to whom one can be assigned."""
         return (
             [approver.get_username() for approver in self.rights.book.approvers_by_id.values()]
             if self.rights
@@ -148,7 +156,7 @@ class InboxPage:
 
     @property
     def filtered_out_count(self) -> int:
-        """Return how many requests the filters hide; who snoozed some knows of those."""
+        """Return how many requests the filters hide, without those that the person snoozed."""
         return self.waiting - self.matching - (0 if self.arrangement.snoozed else self.snoozed)
 
 
@@ -160,11 +168,16 @@ def load_inbox_page(
     arrangement: InboxArrangement = AS_IT_COMES,
     rights: DecisionRights | None = None,
 ) -> InboxPage:
-    """Return one page of what waits; as long as nothing else is chosen, who waits longest comes first.
+    """Return one page of the waiting requests. By default the one that waits longest comes first.
 
-    With `rights` only what that person may decide, unless all of it is asked for. `shown_ids` are the ids already on
-    the page, in its order: they stay where they are, and say so in place where they were closed meanwhile; what has
-    come to the page since stands below them.
+    Args:
+        now: The current time.
+        number: The page's number.
+        shown_ids: The ids of requests that the page already shows. They keep their order, also if they were
+            closed meanwhile; new requests follow them.
+        arrangement: Grouping, sorting and filters.
+        rights: The person's rights. Only requests that they may decide are shown, unless the arrangement has
+            `all`.
     """
     everything, snoozed, fitting, unread = arrange_waiting_requests(now, arrangement, rights)
     page = Paginator(group_requests_by_equal_call(fitting, arrangement.group), CARDS_ON_A_PAGE).get_page(
@@ -193,7 +206,7 @@ def load_inbox_page(
 
 
 class NextRequest(NamedTuple):
-    """The card to decide next, None where nothing waits; `left_count` cards wait with it."""
+    """The card to decide next; None if nothing waits. `left_count` is the number of waiting cards."""
 
     card: ApprovalCard | None
     left_count: int
@@ -207,9 +220,9 @@ def load_next_request(
     after: str = "",
     shown_id: str = "",
 ) -> NextRequest:
-    """Return the first request that waits, or the next one `after` that one, with those for the same call.
+    """Return the first waiting card, or the one that follows the request `after`.
 
-    The one that is `shown_id` stays, whatever has become of it.
+    With `shown_id` the card of that request is returned, also if it was decided meanwhile.
     """
     fitting = arrange_waiting_requests(now, arrangement, rights).fitting
     groups = group_requests_by_equal_call(fitting, "same")
@@ -228,9 +241,9 @@ def load_next_request(
 def load_request_digests_of_group(
     key: str, now: datetime, arrangement: InboxArrangement, rights: DecisionRights
 ) -> dict[str, str]:
-    """Return a group's waiting requests on all pages, in their order and no more than may be decided at once.
+    """Return the digest of each waiting request of a group on all pages, by id and in their order.
 
-    Each by its id, with the digest of it as it stands: what is decided is what the question then shows.
+    At most MOST_AT_ONCE requests are returned. A decision applies to the content with that digest.
     """
     fitting = arrange_waiting_requests(now, arrangement, rights).fitting
     ids = [
@@ -256,7 +269,7 @@ def arrange_waiting_requests(
     if arrangement.marked:
         unread = max(0, len(fitting) - MOST_READ)
         fitting = filter_requests_with_danger_marks(fitting[:MOST_READ])
-    # Questions come first in every order: their agents do nothing else meanwhile.
+    # Questions come first in every order, because their agents cannot do anything else meanwhile.
     ordered = sorted(
         sort_waiting_requests(fitting, arrangement.sort), key=lambda one: not is_question_tool(one.tool)
     )
@@ -264,12 +277,15 @@ def arrange_waiting_requests(
 
 
 def hash_group_name(lane_key: str, group: str) -> str:
-    """Return by what a page names a group: agents choose names, so no two may come to the same."""
+    """Return a hash of the group's name, for use in a page.
+
+    Agents choose names, so the hash must not collide.
+    """
     return "" if group == "same" else hashlib.sha256(lane_key.encode()).hexdigest()[:32]
 
 
 def load_waiting_requests(now: datetime, only: Iterable[int] | None) -> list[WaitingRequest]:
-    """Return everything that waits, or of it `only` these, the oldest first."""
+    """Return all waiting requests, or those with an id in `only`, oldest first."""
     rows = PermissionRequest.objects.awaiting_decision(now).order_by("id").values_list(*COLUMNS)
     wanted_ids = None if only is None else set(only)
     return [build_waiting_request(row) for row in rows if wanted_ids is None or row[0] in wanted_ids]
@@ -316,7 +332,7 @@ def matches_assignment(request: WaitingRequest, assignment: str, person: str) ->
 
 
 def filter_requests_with_danger_marks(waiting: Sequence[WaitingRequest]) -> list[WaitingRequest]:
-    """Keep those that bear a mark of danger."""
+    """Return the requests that match a danger mark."""
     danger_marks = marks.load_danger_marks()
     rows = PermissionRequest.objects.with_context().filter(
         pk__in=[waiting_request.pk for waiting_request in waiting]
@@ -341,7 +357,7 @@ def sort_waiting_requests(waiting: Sequence[WaitingRequest], sort: str) -> list[
 def interleave_requests_by_owner(
     waiting: Iterable[WaitingRequest], whose: Callable[[WaitingRequest], Hashable]
 ) -> list[WaitingRequest]:
-    """Return the same with owners taking turns, each in the order in which its own stand."""
+    """Return the requests in turns: the first of each owner, then the second of each, and so on."""
     before: Counter[Hashable] = Counter()
     ordered = []
     for waiting_request in waiting:
@@ -351,7 +367,7 @@ def interleave_requests_by_owner(
 
 
 def group_requests_by_equal_call(waiting: Iterable[WaitingRequest], group: str) -> list[list[WaitingRequest]]:
-    """Return the requests for the same call together where the first of them stands, group by group."""
+    """Return the requests by call and the calls by group, in the order of their first request."""
     lanes: dict[str, dict[str, list[WaitingRequest]]] = {}
     for waiting_request in waiting:
         lanes.setdefault(group_name_of_request(waiting_request, group), {}).setdefault(
@@ -402,7 +418,7 @@ def build_card_groups(
 
 
 def waiting_request_for_grouping(row: PermissionRequest) -> WaitingRequest:
-    """Return a request as far as its group goes."""
+    """Return a request with only the columns by which it is grouped."""
     context = approvals.request_context(row)
     asker = (context.requested_by, context.session_id, context.agent_id, context.tool_name) if context else ()
     by, session, agent, tool = asker or (None, None, None, None)
@@ -414,7 +430,10 @@ def waiting_request_for_grouping(row: PermissionRequest) -> WaitingRequest:
 def count_requests_by_filter_choice(
     waiting: Sequence[WaitingRequest], chosen: InboxArrangement
 ) -> dict[str, list[tuple[str, str]]]:
-    """Return what each filter offers, with how many requests have it: the commonest, and what is chosen."""
+    """Return the choices of each filter, labelled with their numbers of requests.
+
+    They are the most frequent values of all waiting requests, and the chosen value.
+    """
     choices = {}
     for name in ("tool", "agent", "session", "type", "host"):
         counter = Counter(getattr(waiting_request, name) for waiting_request in waiting)

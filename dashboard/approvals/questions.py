@@ -1,4 +1,4 @@
-"""Questions and plans on cards: what their form offers, and what a person sends back."""
+"""Questions and plans on cards: what their form offers, and how a person's answers are parsed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MODE_OUTCOMES = {PlanMode.ASK: "Each edit is asked about.", PlanMode.EDITS: "Edi
 
 @dataclass(frozen=True, slots=True)
 class QuestionField:
-    """One question as a card's form asks it; `name` is that of its fields."""
+    """One question in a card's form. `place` is its number, from 0; `name` is the name of its form fields."""
 
     question: Question
     place: int
@@ -56,12 +56,12 @@ class QuestionField:
 
     @property
     def has_text_field(self) -> bool:
-        """Say whether a person can type an answer."""
+        """Return whether a person can type an answer."""
         return self.question.kind != questions.QuestionKind.CHOICE or self.question.accepts_text
 
     @property
     def initial_text(self) -> str:
-        """Return what stands in its text field at first."""
+        """Return the initial value of the text field."""
         initial = self.question.initial
         if self.input_type == "datetime-local":
             default = parse_time(initial)
@@ -70,7 +70,7 @@ class QuestionField:
 
     @property
     def initial_zone(self) -> str:
-        """Return the time zone that stands beside a time at first; nothing where it is to be the reader's own."""
+        """Return the initial time zone of a time's default; empty to use that of the reader's browser."""
         default = parse_time(self.question.initial)
         if default is None:
             return ""
@@ -82,7 +82,7 @@ class QuestionField:
 
     @property
     def default_choice_indexes(self) -> list[int]:
-        """Return which choices are chosen at first: those that the asker calls the default."""
+        """Return the indexes of the choices that are the question's default."""
         initial = self.question.initial
         initial_values = initial if isinstance(initial, list) else [] if initial is None else [initial]
         return [
@@ -100,7 +100,7 @@ class QuestionDisplay:
 
     @property
     def fields(self) -> list[QuestionField]:
-        """Return the questions, each with the names of its fields; none of a plan or an address."""
+        """Return the questions with the names of their fields; empty for a plan or an address."""
         if not isinstance(self.asked, AgentQuestions):
             return []
         return [QuestionField(question, place) for place, question in enumerate(self.asked.questions)]
@@ -115,49 +115,52 @@ class QuestionDisplay:
 
     @property
     def options(self) -> Sequence[AgentOption]:
-        """Return the answers that a driven agent offers by names of its own."""
+        """Return the answers that a driven agent offers."""
         return self.asked.options if isinstance(self.asked, OptionsQuestion) else ()
 
     @property
     def has_deny_button(self) -> bool:
-        """Say whether the card adds a no of its own: a driven agent's options have one, as a rule."""
+        """Return whether the card adds its own button to deny.
+
+        The options of driven agents usually have one.
+        """
         return all(option.allows for option in self.options)
 
     @property
     def plan_part(self) -> DisplayPart | None:
-        """Return the plan to be drawn as Markdown; None where the agent sent none."""
+        """Return the plan as Markdown; None if the agent sent none."""
         text = self.asked.text if isinstance(self.asked, PlanReview) else ""
         text = self.asked.plan if isinstance(self.asked, OptionsQuestion) else text
         return build_text_part(text, kind="markdown", label="Plan") if text else None
 
     @property
     def mode_choices(self) -> list[tuple[str, str]]:
-        """Return the ways in which an agent can go on with its plan, and their buttons' labels."""
+        """Return the modes in which an agent can continue with its plan, with the labels of their buttons."""
         modes = self.asked.modes if isinstance(self.asked, PlanReview) else ()
         return [(mode.value, MODE_LABELS[mode]) for mode in modes]
 
     @property
     def kind_label(self) -> str:
-        """Return what the card calls it."""
+        """Return the card's label for this kind of question."""
         return questions.describe_how_agent_asks(self.asked)
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerLine:
-    """One question and its answer, as a page shows both."""
+    """One question and its answer, as a page shows them."""
 
     question: str
     answer: str
 
 
 def build_question_display(row: PermissionRequest) -> QuestionDisplay | None:
-    """Return what a request asks; None where it is approved or denied like any other."""
+    """Return what a request asks; None if it is only approved or denied."""
     question_set = question_requests.parse_question_of_request(row)
     return None if question_set is None else QuestionDisplay(question_set)
 
 
 def list_answer_lines(row: PermissionRequest) -> list[AnswerLine]:
-    """Return what a person answered, question by question; nothing where nobody did."""
+    """Return the questions with the answers of a person; empty if nobody answered."""
     added = additions_of_approval(row)
     stored = added.get(ANSWERED)
     if isinstance(stored, list):
@@ -180,7 +183,7 @@ def build_answer_line(answer: Mapping[str, Any]) -> AnswerLine:
 
 
 class AnswerForm(forms.Form):
-    """What a person answers to the requests of one card, and what their card showed of each."""
+    """A person's answers to the requests of one card, and the digest of each request that the card showed."""
 
     ids = forms.MultipleChoiceField()
     judged = forms.MultipleChoiceField(required=False)
@@ -199,7 +202,7 @@ class AnswerForm(forms.Form):
             self.fields[name].choices = [(value, value) for value in values]  # type: ignore[attr-defined]
 
     def clean(self) -> dict[str, Any]:
-        """Add what was seen of each request, by its id, and the answers."""
+        """Add the digest of each request by its id (`seen`), and the answers (`answer`)."""
         cleaned_data = self.cleaned_data
         pairs = (judged.partition(":") for judged in cleaned_data.get("judged", []))
         cleaned_data["seen"] = {name: digest for digest, _, name in pairs}
@@ -215,7 +218,7 @@ class AnswerForm(forms.Form):
 
 
 def parse_question_count_of_form(data: Mapping[str, Any]) -> int:
-    """Return how many questions the form says that it asks; their fields may be empty, and then are not sent."""
+    """Return the number of questions in the form. Their fields may be missing if they are empty."""
     count = str(data.get("questions", "0"))
     return min(int(count), MAX_QUESTIONS) if count.isascii() and count.isdigit() and len(count) < 4 else 0
 
@@ -230,7 +233,10 @@ def parse_submitted_answer(data: Any, index: int) -> SubmittedAnswer:
 
 
 def append_time_zone_to_time(text: str, zone: str) -> str:
-    """Return a time as a browser sends it with its zone, by name or as an offset; any other text as it is."""
+    """Return a browser's local time with its zone added; any other text unchanged.
+
+    `zone` is the name of a zone or a UTC offset.
+    """
     local_time = parse_time(text)
     tzinfo = find_zone_by_name(zone) or parse_utc_offset(zone)
     if local_time is None or local_time.tzinfo or tzinfo is None:
@@ -253,7 +259,7 @@ def parse_utc_offset(text: str) -> tzinfo | None:
 
 
 def answer_each_request(form: Mapping[str, Any], user: User | AnonymousUser) -> DecisionOutcome:
-    """Answer one request after the other, as `AnswerForm` has cleaned what was said of them."""
+    """Answer each request of a cleaned `AnswerForm`. A refusal does not stop the others."""
     decided: dict[str, PermissionRequest] = {}
     refusals: dict[str, str] = {}
     for request_id in form["ids"]:
@@ -284,7 +290,7 @@ def answer_one_request(
 
 
 def first_question_of_request(row: PermissionRequest) -> str:
-    """Return the first thing that a request asks, in one line; nothing where it is no question."""
+    """Return the first question of a request in one line; empty if it asks none."""
     return questions.question_or_plan_in_one_line(
         request_subject(row).tool_name, request_subject(row).tool_input
     )

@@ -1,4 +1,4 @@
-"""A set of requests that a person chose, as the one question before its verdict lists them."""
+"""Requests that a person chose, as the confirmation page lists them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ QUESTION = "It is a question or a plan. Answer it on its own card."
 
 @dataclass(frozen=True, slots=True)
 class ChosenRequest:
-    """One of the set: `seen` is the digest of what the page showed, `problem` says why it will not be decided.
+    """One chosen request.
 
-    `card` draws what is asked in full; None where it does not exist any more.
+    `seen` is the digest of what the page showed. `problem` is why it will not be decided, or empty. `card` is
+    None if the request no longer exists.
     """
 
     request_id: str
@@ -43,7 +44,7 @@ class ChosenRequest:
 def list_chosen_requests(
     chosen: Mapping[str, str], now: datetime, rights: DecisionRights, verdict: str
 ) -> list[ChosenRequest]:
-    """Return what was chosen, as it stands, in the order in which it was shown."""
+    """Return the chosen requests with their current state, in the order of `chosen`."""
     rows = PermissionRequest.objects.with_context_and_assignment().filter(request_id__in=list(chosen))
     cards = {
         card.first_request.request_id: card
@@ -60,7 +61,7 @@ def list_chosen_requests(
 
 
 def explain_undecidable_request(member: CardMember, seen_version: str) -> str:
-    """Return why a request is not decided with the others; nothing where it is."""
+    """Return why a request cannot be decided with the others; empty if it can."""
     if not member.request_state.waiting:
         return member.state_description[:1].upper() + member.state_description[1:]
     return member.refusal_reason or (CHANGED if seen_version != member.displayed_request_digest else "")

@@ -1,4 +1,4 @@
-"""What the person who looks at cards may decide of them, and whom the others wait for."""
+"""Which requests the person who views cards may decide, and whom the other requests wait for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coordinator.policy.deciders.decider_book import NO_ROLE, DeciderBook
 
 @dataclass(frozen=True)
 class DecisionRights:
-    """The rights of one person, for as many requests as there are."""
+    """The rights of one person to decide requests, under the current rows of Who decides."""
 
     person: User | AnonymousUser
     book: DeciderBook
@@ -29,11 +29,11 @@ class DecisionRights:
 
     @property
     def is_limited_approver(self) -> bool:
-        """Say whether there are rows, so that not every approver may decide everything, and this person is one."""
+        """Return whether the person is an approver whose decisions are limited by rows of Who decides."""
         return bool(self.book.rules) and has_role(self.person, APPROVER)
 
     def find_decidable_request_ids(self) -> list[int] | None:
-        """Return which waiting requests the inbox shows by default, by id; None for all."""
+        """Return the ids of the waiting requests that the inbox shows by default; None for all."""
         if not has_role(self.person, APPROVER):
             return None
         return deciders.decidable_request_ids(
@@ -42,31 +42,37 @@ class DecisionRights:
 
     @cached_property
     def request_ids_awaiting_second_approval(self) -> list[int]:
-        """Return which waiting requests this person has approved and that wait for one more person, by id."""
+        """Return the ids of waiting requests that this person approved and that need a second approval."""
         return deciders.approved_waiting_request_ids(self.person, self.book)
 
     def has_person_voted_to_approve(self, votes: Iterable[PermissionVote]) -> bool:
-        """Say whether one of the votes is this person's."""
+        """Return whether one of the votes is this person's."""
         return any(vote.voter == self.person.get_username() for vote in votes)
 
     def explain_why_person_cannot_decide(self, row: PermissionRequest) -> str:
-        """Say to the person why they may not decide; nothing where they may, or only read at all."""
+        """Return why the person may not decide the request.
+
+        Empty if they may, or if they lack the role approver, which the page says anyway.
+        """
         refusal = self.book.explain_cannot_decide(self.person, row)
         return "" if refusal == NO_ROLE else refusal
 
     @property
     def can_change_rules_and_grants(self) -> bool:
-        """Say whether this person may change rules and grants, and so allow something for good."""
+        """Return whether this person may change rules and grants, and so permit calls permanently."""
         return not self.book.rules or has_role(self.person, ADMIN)
 
     def describe_awaited_deciders(self, row: PermissionRequest) -> str:
-        """Return whom it waits for, as a sentence; nothing where every approver may decide, also if two must."""
+        """Return whom the request waits for, as a sentence; empty if every approver may decide."""
         rule = self.book.find_deciding_rule(row)
         is_open = rule is not None and rule.allows_any_approver and self.book.rule_approver_ids(rule)
         return "" if is_open else self.book.describe_request_deciders(row)
 
     def explain_missing_approvers(self, row: PermissionRequest) -> str:
-        """Say, to administrators, why nobody can approve the request as rows stand; nothing to others."""
+        """Return, for administrators, why nobody can approve the request under the current rows.
+
+        Empty if somebody can, and for other people.
+        """
         rule = self.book.find_deciding_rule(row)
         return self.book.find_rule_problem(rule) if rule is not None and has_role(self.person, ADMIN) else ""
 

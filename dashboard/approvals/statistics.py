@@ -1,4 +1,4 @@
-"""How well the asking works: what waits for how long, how fast people answer, who asks, what nobody ever saw.
+"""Statistics of permission requests: waiting and decision times, outcomes by plugin, requests never seen.
 
 Every figure is counted from the requests themselves; nothing is estimated.
 """
@@ -41,7 +41,7 @@ AGES: tuple[tuple[str, timedelta], ...] = (
     ("2 h to 1 day", timedelta(days=1)),
     ("over 1 day", timedelta.max),
 )
-# Everything but auto-approved, which counts as approved; what is still open stands last.
+# Every decision except auto-approved, which counts as approved. Pending is last.
 OUTCOMES = (*DECIDED, Status.EXPIRED, Status.WITHDRAWN, Status.PENDING)
 MOST_PLUGINS = 12
 COUNTED = (
@@ -55,7 +55,7 @@ HALF, MOST = "Half decided within", "Nine of ten within"
 
 @dataclass(frozen=True, slots=True)
 class HourWaits:
-    """What was asked in one hour of the day: how many decisions it got, and how long they took."""
+    """Decisions of requests that were made in one hour of the day: their number and durations."""
 
     hour: int
     decisions: int
@@ -76,7 +76,7 @@ class HourChart:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalStatistics:
-    """Everything the page shows for the last `days` days."""
+    """Everything that the page shows about the last `days` days."""
 
     days: int
     asked: int
@@ -95,12 +95,15 @@ class ApprovalStatistics:
 
     @property
     def approved_share(self) -> str:
-        """Return how many of the decisions were approvals, in percent."""
+        """Return the share of approvals among the decisions, in percent."""
         return f"{round(100 * self.approved / self.decided)} %" if self.decided else "0 %"
 
 
 def compute_approval_statistics(now: datetime, days: int, zone: ZoneInfo | None = None) -> ApprovalStatistics:
-    """Count the requests of the last `days` days, and all that wait; hours of the day are those of `zone`."""
+    """Return the statistics of the last `days` days, and of all waiting requests.
+
+    Hours of the day are those of `zone`, or of the server's local zone.
+    """
     request_counts: Counter[tuple[str, str]] = Counter()
     waits_by_day: dict[date, list[timedelta]] = {}
     waits_by_hour: dict[int, list[timedelta]] = {}
@@ -141,12 +144,12 @@ def compute_approval_statistics(now: datetime, days: int, zone: ZoneInfo | None 
 
 
 def ninetieth_percentile_duration(in_order: Sequence[timedelta]) -> timedelta | None:
-    """Return what one in ten of the spans, which are in order, is longer than; None of none."""
+    """Return the 90th percentile of sorted durations; None if there are none."""
     return in_order[(len(in_order) * 9) // 10] if in_order else None
 
 
 def build_decision_time_chart_by_hour(waits_by_hour: Mapping[int, list[timedelta]]) -> HourChart | None:
-    """Return the time to decision by hour of the day; None where nothing was decided."""
+    """Return the time to decision by hour of the day; None if nothing was decided."""
     rows = [
         HourWaits(
             hour,
@@ -174,17 +177,20 @@ def build_decision_time_chart_by_hour(waits_by_hour: Mapping[int, list[timedelta
 
 
 def walk_requests_since(moment: datetime) -> Iterator[PermissionRequest]:
-    """Return the requests with what is counted of them, read piece by piece: an input may be a megabyte."""
+    """Return an iterator over the requests since `moment`, with the counted columns only.
+
+    The rows are loaded in chunks, because an input may have a megabyte.
+    """
     return PermissionRequest.objects.with_context().filter(created_at__gte=moment).only(*COUNTED).iterator()
 
 
 def median_duration(spans: Sequence[timedelta]) -> timedelta | None:
-    """Return the median of `spans`, None of none."""
+    """Return the median of the durations; None if there are none."""
     return timedelta(seconds=median(span.total_seconds() for span in spans)) if spans else None
 
 
 def expired_unseen_by_approvers(row: PermissionRequest) -> bool:
-    """Say whether it expired before any approver had it on a screen; another program's row cannot tell."""
+    """Return whether the request expired before an approver saw it; False for rows of other programs."""
     context = approvals.request_context(row)
     return context is not None and context.requested_by != "unknown" and context.seen_at is None
 
@@ -212,7 +218,7 @@ def build_request_bars_by_plugin(request_counts: Mapping[tuple[str, str], int]) 
 
 
 def outcome_of_request_status(status: str) -> str:
-    """Return the outcome a status counts as; foreign words count as what they most likely mean: still open."""
+    """Return the outcome as which a status is counted. An unknown status counts as pending."""
     if status == Status.AUTO_APPROVED:
         return Status.APPROVED
     return status if status in OUTCOMES else Status.PENDING
@@ -233,7 +239,7 @@ def build_outcome_bar_of_plugin(
 def build_daily_decision_time_columns(
     waits_by_day: Mapping[date, Sequence[timedelta]], now: datetime, days: int
 ) -> tuple[Sequence[DayColumn], timedelta | None]:
-    """Return a column for each day here, its height the median of its decisions, and the tallest one's median."""
+    """Return a column for each day, as high as its median time to decision, and the largest median."""
     medians = {day: median_duration(waits) or timedelta(0) for day, waits in waits_by_day.items()}
     tallest = max(medians.values(), default=None)
     heights = {

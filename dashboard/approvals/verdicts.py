@@ -1,4 +1,4 @@
-"""What a form says about waiting requests, and deciding each of them for itself."""
+"""The form with which a person decides waiting requests, and the decision of each of them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from coordinator.policy.requests.approvals import Scope, Validity
 from dashboard.frame.days import find_zone_by_name
 
 MOST_ON_A_CARD = 200
-APPROVE_ONE = "approved-one"  # of several equal calls that wait, the one that waits longest
+APPROVE_ONE = "approved-one"  # approve only the request that waits longest, of several equal calls
 DENY_AND_STOP = "denied-turn-ended"  # a denial that also ends the agent's turn
 NOT_SHOWN = "Nothing was approved: the form does not say what the page showed. Reload the page."
-TOO_MANY = f"Choose at most {MOST_AT_ONCE} requests at once."  # to decide them
+TOO_MANY = f"Choose at most {MOST_AT_ONCE} requests at once."  # for decisions only
 
 
 class DecisionForm(forms.Form):
-    """What a person says about one or more waiting requests, and what their card showed of each.
+    """A person's decision about one or more waiting requests, and the digest of each that their card showed.
 
-    `judged` holds, for each request, `DIGEST:ID` (policy.requests.judged_content.judged_card_digest). A text field
-    counts as edited only where it differs from `edited_from`, which the browser sends back from the same text, with the
-    same changes to line breaks; so no text that merely passed through a browser is ever taken for a person's.
+    `judged` has `DIGEST:ID` for each request (coordinator.policy.requests.judged_content.judged_card_digest).
+    A text field counts as edited only if it differs from `edited_from`. The browser sends that back with the
+    same changes to line breaks, so a text that merely passed through a browser does not count as edited.
     """
 
     ids = forms.MultipleChoiceField()
@@ -52,7 +52,7 @@ class DecisionForm(forms.Form):
     validity = forms.ChoiceField(choices=Validity.choices, required=False)
     until = forms.CharField(
         required=False
-    )  # in words (policy.grants.end_parsing), as the clock has it in `zone`
+    )  # as typed (coordinator.policy.grants.end_parsing), in the time zone `zone`
     zone = forms.CharField(required=False)
     reason = forms.CharField(max_length=2000, required=False)
     grant = forms.BooleanField(required=False)
@@ -70,7 +70,7 @@ class DecisionForm(forms.Form):
             self.fields[name].choices = [(one, one) for one in offered]  # type: ignore[attr-defined]
 
     def clean(self) -> dict[str, Any]:
-        """Add which requests are decided, what was seen of each, by its id, and what the person chose to add."""
+        """Add the requests to decide, the digest of each by its id, and the additions to the approval."""
         cleaned_data = self.cleaned_data
         cleaned_data["decides"] = cleaned_data.get("ids", [])
         if cleaned_data.get("verdict") == APPROVE_ONE:
@@ -107,7 +107,11 @@ class DecisionForm(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class DecisionOutcome:
-    """What became of each request, by its id: decided, voted for (a second person must approve too), or refused."""
+    """The outcome for each request, by its id.
+
+    `decided` requests have a verdict. `voted` ones need a second person's approval. `refusals` has the reason
+    for each request that was not decided.
+    """
 
     decided: Mapping[str, PermissionRequest]
     voted: Mapping[str, PermissionRequest]
@@ -115,7 +119,7 @@ class DecisionOutcome:
 
 
 def decide_each_request(form: Mapping[str, Any], user: User | AnonymousUser) -> DecisionOutcome:
-    """Decide one request after the other, as `DecisionForm` has cleaned what was said of them."""
+    """Decide each request of a cleaned `DecisionForm`. A refusal does not stop the others."""
     decided: dict[str, PermissionRequest] = {}
     voted: dict[str, PermissionRequest] = {}
     refusals: dict[str, str] = {}
@@ -151,9 +155,10 @@ def decide_one_request(
 
 
 def parse_chosen_requests(values: Iterable[str], *, most: int = MOST_AT_ONCE) -> dict[str, str]:
-    """Return what was chosen: the digest of what was shown of each request, by its id.
+    """Return the digest of each chosen request, by its id.
 
-    Each value is a card's (`Card.choice`). Raises BadRequest for what is none, and for more than `most`.
+    `values` are those of the cards' checkboxes (`ApprovalCard.choice_value`). Raises BadRequest if one is
+    unreadable, if nothing is chosen, or if more than `most` requests are.
     """
     digests_by_id: dict[str, str] = {}
     for value in values:
@@ -161,7 +166,7 @@ def parse_chosen_requests(values: Iterable[str], *, most: int = MOST_AT_ONCE) ->
             pairs = [chosen_text.partition(":") for chosen_text in json.loads(value)]
         except (ValueError, TypeError, AttributeError, RecursionError):
             raise BadRequest("The choice could not be read. Reload the page.") from None
-        # No request has an id that a database cannot hold.
+        # An id that the database cannot store belongs to no request.
         digests_by_id |= {name: seen_digest for seen_digest, _, name in pairs if is_storable_text(name)}
         if len(digests_by_id) > most:
             raise BadRequest(f"Choose at most {most:,} requests at once.")

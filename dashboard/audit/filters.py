@@ -1,4 +1,4 @@
-"""The audit log, narrowed by every indexed column, by dates and by words."""
+"""Filters of the audit log by its indexed columns, by dates and by words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AuditFilter(DayRangeFilter):
     trace = django_filters.CharFilter(field_name="trace_id", label="Trace")
 
     def with_words(self, rows: Rows, _name: str, text: str) -> Rows:
-        """Keep rows that hold every word in any of their texts, before and after included."""
+        """Keep rows that contain every word in a text column or in the metadata."""
         for word in text.replace("\0", "").split():
             rows = rows.filter(
                 Q(event_type__icontains=word)

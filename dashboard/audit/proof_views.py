@@ -1,4 +1,4 @@
-"""Proofs from the audit log: of one entry as a file, and how anybody checks them without Signalbox."""
+"""Proofs from the audit log: download one entry's proof, and how to verify it without Signalbox."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERIFIER = Path(transparency.__file__).parent / "verify_audit.py"
 @require_GET
 @require_viewer
 def download_audit_proof(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
-    """Answer with the proof file of one entry; where there is none, say why on the entry's page."""
+    """Return the proof file of one entry. If there is none, redirect to the entry's page with the reason."""
     row = AuditLog.objects.filter(pk=entry_id).first()
     if row is None:
         raise Http404("There is no such audit entry. Entries are deleted after 90 days.")
@@ -39,7 +39,7 @@ def download_audit_proof(request: HtmxHttpRequest, entry_id: int) -> HttpRespons
 @require_GET
 @require_viewer
 def show_proof_verification(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the log's public keys, its newest checkpoint, where it was sent, and how to check a proof."""
+    """Show the log's public keys, its newest checkpoint, to whom it was sent, and how to verify a proof."""
     try:
         deliveries, setting_problem = state.list_checkpoint_deliveries(), ""
     except ValueError as problem:
@@ -56,7 +56,7 @@ def show_proof_verification(request: HtmxHttpRequest) -> HttpResponse:
 @require_GET
 @require_viewer
 def download_proof_verifier(_request: HtmxHttpRequest) -> FileResponse:
-    """Answer with the program that checks proofs and exports."""
+    """Return the program that verifies proofs and exports."""
     return FileResponse(
         VERIFIER.open("rb"), as_attachment=True, filename="verify_audit.py", content_type="text/x-python"
     )

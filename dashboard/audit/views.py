@@ -1,4 +1,4 @@
-"""The audit log: who did, or was refused, what to which thing. It is read here and changed nowhere."""
+"""The audit log: who did, or was refused, what to which object. It is read-only."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class AuditFieldChange:
-    """One field of a change: what it was and what it became, as text."""
+    """One field of a change, with its values before and after as text."""
 
     name: str
     before: str
@@ -75,7 +75,7 @@ def list_audit_entries(request: HtmxHttpRequest) -> HttpResponse:
 @require_GET
 @require_viewer
 def show_audit_entry(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
-    """Show one row in full, with what it changed and what else happened in the same request."""
+    """Show one entry in full, with its changes and the other entries of the same request."""
     row = AuditLog.objects.filter(pk=entry_id).first()
     if row is None:
         raise Http404("There is no such audit entry. Entries are deleted after 90 days.")
@@ -101,12 +101,12 @@ def export_audit_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
 @require_GET
 @require_viewer
 def export_audit_ndjson(request: HtmxHttpRequest) -> StreamingHttpResponse:
-    """Answer with one JSON object a row of what the same filters show."""
+    """Return the entries that match the filters, as one JSON object a line."""
     return build_ndjson_response("audit", walk_audit_export_rows(filter_audit_entries(request).qs))
 
 
 def list_audit_field_changes(metadata: Any) -> list[AuditFieldChange]:
-    """Return the fields of `before` and `after`, where a row holds both or one."""
+    """Return the changed fields of an entry's metadata (`before` and `after`); empty if it has neither."""
     if not isinstance(metadata, dict) or not ("before" in metadata or "after" in metadata):
         return []
     before, after = metadata.get("before"), metadata.get("after")
@@ -120,7 +120,7 @@ def list_audit_field_changes(metadata: Any) -> list[AuditFieldChange]:
 
 
 def find_permission_request_url(row: AuditLog) -> str:
-    """Return the page of the permission request that the row is about, or nothing."""
+    """Return the URL of the permission request that the entry is about; empty if it is about none."""
     is_known_request = (
         PermissionRequest.objects.filter(request_id=row.target_id).exists() if row.target_id else False
     )

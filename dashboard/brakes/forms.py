@@ -1,4 +1,4 @@
-"""The form by which a person puts a brake on."""
+"""The form with which a person applies a brake."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dashboard.frame.known_names import (
 
 
 class BrakeForm(NamedReachForm):
-    """What to hold, and why."""
+    """What the brake stops (an agent, a host or everything), and why."""
 
     reach = forms.ChoiceField(
         choices=BrakeReach.choices, widget=forms.RadioSelect, initial=BrakeReach.EVERYTHING, label="Hold"
@@ -36,6 +36,6 @@ class BrakeForm(NamedReachForm):
         self.fields["name"].widget.attrs |= {"list": "brake-names", **HIDDEN_WHILE_EMPTY}
 
     def known_agents_and_hosts(self) -> list[str]:
-        """Return the agents and hosts that are known, for the field's list."""
+        """Return the known agents and hosts, which the field suggests."""
         hosts = Session.objects.exclude(hostname=None).order_by("hostname").values_list("hostname", flat=True)
         return sorted(list_suggested_agent_names() | {str(host) for host in hosts.distinct()[:MOST_OFFERED]})

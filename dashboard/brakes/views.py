@@ -1,4 +1,4 @@
-"""The brake: hold an agent, a host or everything, and release it. On every page while it is on."""
+"""The brake stops an agent, a host or everything. Every page shows a banner while one is on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dashboard.brakes.forms import BrakeForm
 from dashboard.frame.guards import require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 
-MOST_RELEASED = 50  # shown
+MOST_RELEASED = 50  # released brakes that the page lists
 
 
 @require_safe
@@ -29,7 +29,7 @@ def show_brakes(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_approver
 def put_on_brake_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Put a brake on. What is wrong with it is said beside the form."""
+    """Apply a brake. If that is refused, show the reason on the form."""
     form = BrakeForm(request.POST)
     if not form.is_valid():
         return render_brakes_page(request, form, status=422)
@@ -64,7 +64,10 @@ def release_brake_view(request: HtmxHttpRequest, brake_id: int) -> HttpResponse:
 @never_cache
 @require_viewer
 def show_brake_banner(request: HtmxHttpRequest) -> HttpResponse:
-    """The line on every page, fetched again when a brake changes."""
+    """Return the banner that every page shows while a brake is on.
+
+    Pages fetch it again when a brake changes.
+    """
     return render(request, "brakes/_banner.html")
 
 

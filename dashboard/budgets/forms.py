@@ -1,4 +1,4 @@
-"""The forms by which an administrator sets a budget and changes one."""
+"""The forms with which an administrator adds and edits a budget."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dashboard.frame.known_names import (
 )
 from dashboard.frame.stored_choices import StoredChoiceField, set_choices_and_keep_saved_values
 
-LATELY_USED_ROWS = 1_000  # of sessions by day, whose hosts, folders and models are offered
+LATELY_USED_ROWS = 1_000  # rows of usage by session and day, whose hosts, folders and models are suggested
 
 
 class BudgetAmountForm(forms.Form):
-    """How much, and what happens once it is used."""
+    """The amount of a budget, and what happens when it is used up."""
 
     amount = forms.FloatField(
         min_value=0,
@@ -41,7 +41,7 @@ class BudgetAmountForm(forms.Form):
 
 
 class BudgetForm(NamedReachForm, BudgetAmountForm):
-    """A new budget."""
+    """The form of a new budget."""
 
     reach = forms.ChoiceField(choices=BudgetReach.choices, label="For")
     name = forms.CharField(
@@ -60,7 +60,7 @@ class BudgetForm(NamedReachForm, BudgetAmountForm):
         self.fields["name"].widget.attrs |= {"list": "budget-names", **HIDDEN_WHILE_EMPTY}
 
     def known_names(self) -> list[str]:
-        """Return the names that are known, for the field's list; hosts, folders and models of lately."""
+        """Return the suggested names: agents, people, and recently used hosts, folders and models."""
         people = User.objects.filter(is_active=True).order_by("username").values_list("username", flat=True)
         names = list_suggested_agent_names().union(people[:MOST_OFFERED])
         lately = UsageDay.objects.order_by("-day", "-id")[:LATELY_USED_ROWS]

@@ -1,4 +1,4 @@
-"""How budgets stand, as pages show them."""
+"""The current state of budgets, as pages show them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from coordinator.models.budgets import BudgetMeasure
 from coordinator.policy.limits import budgets
 from coordinator.policy.limits.budgets import BudgetRow, BudgetState
 
-MOST_SESSIONS = 3  # of a budget for each session: those that used most today
+MOST_SESSIONS = 3  # of a budget for each session: the sessions that used the most today
 MOST_LOOKED_AT = 50
 
 
 def list_current_budget_states(now: datetime) -> list[tuple[BudgetRow, list[BudgetState]]]:
-    """Return every budget in force with how it stands: in its period, or in the sessions that used most of it."""
+    """Return each budget in force with its states.
+
+    A budget for each session has a state for each of the sessions that used the most; any other has one
+    state.
+    """
     return [(budget, load_budget_states(budget, now)) for budget in budgets.load_active_budgets()]
 
 
@@ -46,7 +50,7 @@ def load_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetState]:
 
 
 def find_budget_warnings_of_session(session: Session, now: datetime) -> Sequence[BudgetState]:
-    """Return the budgets of which what this session counts for has used 80 percent or more."""
+    """Return the state of each budget that applies to the session and is used to 80 percent or more."""
     in_force = budgets.load_active_budgets()
     if not in_force:
         return []

@@ -1,4 +1,4 @@
-"""Budgets: how much agents may use, how much they have, and what happens then."""
+"""Budgets: the limits of what agents may use, what they have used, and what happens at the limit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def list_budgets(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_admin
 def add_budget_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Set a budget. What is wrong with it is said beside the form."""
+    """Add a budget. If that is refused, show the reason on the form."""
     form = BudgetForm(request.POST)
     if not form.is_valid():
         return render_budgets_page(request, form, status=422)
@@ -58,7 +58,7 @@ def add_budget_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_admin
 def edit_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
-    """Raise or lower a budget, or change what happens once it is used up."""
+    """Change a budget's amount, or what happens when it is used up."""
     row = get_object_or_404(Budget, pk=budget_id, ended_at__isnull=True)
     form = BudgetAmountForm(request.POST or None, initial={"amount": row.amount, "at_limit": row.at_limit})
     status = 200
@@ -85,7 +85,7 @@ def edit_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
 @require_POST
 @require_approver
 def allow_over_budget_today(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
-    """Let a budget hold nothing up until the day ends."""
+    """Suspend a budget until the end of the day."""
     with refusals.show_refusal_as_message(request, missing_is_404=True):
         budgets.suspend_budget_for_today(budget_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, "The budget does not limit anything until the end of the day.")
@@ -105,7 +105,7 @@ def delete_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse
 @never_cache
 @require_viewer
 def show_session_budget_warnings(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """The line on a session's page, fetched again when a budget changes or is nearly used."""
+    """Return the budget warnings on a session's page. The page fetches them again when a budget changes."""
     session = get_object_or_404(Session, pk=session_id)
     context = {
         "session": session,

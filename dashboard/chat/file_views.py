@@ -1,4 +1,4 @@
-"""What is fetched from chats: attached files, small pictures of them, a thread as a file."""
+"""Downloads from chats: attached files, thumbnails, and a whole thread as a file."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ NOT_NOW = NO_PREVIEW.with_name("unreadable.webp")
 @require_safe
 @require_viewer
 def show_chat_attachment(request: HtmxHttpRequest, attachment_id: str) -> HttpResponseBase:
-    """Show an image or a sound; everything else is a download."""
+    """Return an image or audio file inline, any other file as a download."""
     try:
         return attachment_response(request, chat.find_attachment(attachment_id), inline=True)
     except NotFound as problem:
         raise Http404(str(problem.detail)) from None
     except (ServiceBusy, StoredDataCorrupt) as problem:
-        if request.headers.get("Sec-Fetch-Dest") == "image":  # in a page: its reader wants a word, too
+        if request.headers.get("Sec-Fetch-Dest") == "image":  # the page shows a picture that says so
             return build_webp_response_from_file(NOT_NOW, problem.status)
         return errors.show_attachment_read_error(request, problem)
 
@@ -43,9 +43,10 @@ def show_chat_attachment(request: HtmxHttpRequest, attachment_id: str) -> HttpRe
 @require_safe
 @require_viewer
 def show_chat_thumbnail(_request: HtmxHttpRequest, attachment_id: str) -> HttpResponseBase:
-    """Show a small picture of an image, or one that says there is none.
+    """Return a thumbnail of an image, or a picture that says there is none.
 
-    One that is not made yet is a streamed answer: it is made in a lane (edge/bridge.py), where no page waits for it.
+    A thumbnail that does not exist yet is made while the response is streamed, in a worker pool of
+    coordinator/edge/http/bridge.py, so that it delays no page.
     """
     try:
         row = chat.find_attachment(attachment_id)
@@ -84,7 +85,7 @@ def set_webp_response_headers(response: HttpResponseBase) -> HttpResponseBase:
 @require_safe
 @require_viewer
 def export_chat_thread(_request: HtmxHttpRequest, agent_id: str, form: str) -> HttpResponseBase:
-    """Answer with a whole thread: `ndjson` as machines read it, `md` to read anywhere."""
+    """Return a whole thread as a file: `ndjson` for programs, `md` for people."""
     try:
         agent = chat.find_chat_agent(agent_id)
     except NotFound as problem:

@@ -1,4 +1,4 @@
-"""Makes chat messages ready to be drawn: block by block, the same on the page, in fragments and on the stream."""
+"""Prepares chat messages for templates, block by block, for pages, fragments and the event stream."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from coordinator.secrets.masking import mask_secrets
 from dashboard.templatetags.signalbox import pretty_json
 from dashboard.text import markdown
 
-# From this size on an image is drawn from its thumbnail; the lightbox shows it in full.
+# A larger image is shown as its thumbnail; the lightbox shows it in full.
 SMALL_BYTES = 200_000
 SMALL_PIXELS = 1_400
-BOX = (416, 320)  # CSS pixels that an image takes up at most
+BOX = (416, 320)  # maximum width and height of an image, in CSS pixels
 _OWN_URL = re.compile(r"(?:https?://[^/]+)?/api/chat/attachments/([A-Za-z0-9._-]{1,200})")
 _SESSION_ID = re.compile(r"ses_[0-9a-f]{12}")
 _FACTS = ("id", "message_id", "filename", "mime_type", "size_bytes")
@@ -37,7 +37,7 @@ _FACTS = ("id", "message_id", "filename", "mime_type", "size_bytes")
 
 @dataclass(frozen=True, slots=True)
 class AttachmentFacts:
-    """What is known of an attached file: from its row, or where that is gone from its block."""
+    """What is known of an attached file: from its row or, if that was deleted, from its block."""
 
     attachment_id: str
     filename: str
@@ -53,17 +53,20 @@ class AttachmentFacts:
 
     @property
     def image_url(self) -> str:
-        """Where the page's picture comes from: the file itself if it is known to be small."""
+        """The URL of the image on the page: the file itself if it is small, else its thumbnail."""
         pixels = max(self.width or SMALL_PIXELS + 1, self.height or 0)
         if (self.size_bytes or 0) <= SMALL_BYTES and pixels <= SMALL_PIXELS:
             return self.url
-        if self.mime_type not in thumbnails.TYPES:  # the browser may know it; we do not
+        if self.mime_type not in thumbnails.TYPES:  # no thumbnail is made; the browser may show it
             return self.url
         return reverse("chat:thumbnail", args=[self.attachment_id])
 
     @property
     def display_size(self) -> tuple[int, int] | None:
-        """The size at which an image is shown, where its own is known: nothing jumps when it comes."""
+        """The size at which the image is shown; None if unknown.
+
+        With it, the page does not shift when the image has loaded.
+        """
         if not self.width or not self.height:
             return None
         scale = min(1, BOX[0] / self.width, BOX[1] / self.height)
@@ -77,7 +80,7 @@ class AttachmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class ChatBlock:
-    """One block: `kind` chooses how it is drawn."""
+    """One block of a message. `kind` selects how the template draws it."""
 
     kind: str
     text: str = ""
@@ -97,11 +100,11 @@ class ChatBlock:
 
 @dataclass(frozen=True, slots=True)
 class MessageVersion:
-    """Which of several messages this is that stand at one place of an imported thread, from 1."""
+    """The number of a message, from 1, among the alternatives at one position of an imported thread."""
 
     number: int
     of: int
-    answers: str  # the page of the message that they answer
+    answers: str  # URL of the message that they answer
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ class ChatMessageView:
 
     @property
     def is_from_program(self) -> bool:
-        """Say whether a program wrote it under its key's name."""
+        """Return whether a program wrote the message, under its key's name."""
         return self.message.source == ChatSource.USER and self.message.user_id.startswith("key:")
 
     @property
@@ -130,7 +133,7 @@ class ChatMessageView:
 
     @property
     def session_url(self) -> str:
-        """Return the page of the session that answers, where the agent names it in its message's metadata."""
+        """Return the URL of the session that answers, from the message's metadata; empty if it names none."""
         metadata = self.message.metadata
         named_id = metadata.get("session_id") if isinstance(metadata, dict) else None
         is_id = isinstance(named_id, str) and _SESSION_ID.fullmatch(named_id)
@@ -142,7 +145,7 @@ class ChatMessageView:
 
     @property
     def time_of_day(self) -> str:
-        """The time of day, until the browser says it in the viewer's zone."""
+        """The time of day in UTC, until the browser replaces it by the viewer's local time."""
         at = self.message.created_at
         return at.strftime("%H:%M") if isinstance(at, datetime) else ""
 
@@ -153,7 +156,7 @@ class ChatMessageView:
 
     @cached_property
     def message_blocks(self) -> list[ChatBlock]:
-        """The message's blocks, and its files that no block mentions."""
+        """The blocks of the message, followed by its files that no block mentions."""
         content = mask_secrets(self.message.content)
         if not isinstance(content, list):
             return [
@@ -183,7 +186,10 @@ def build_text_block(block: Mapping[str, Any]) -> ChatBlock | None:
 
 
 def build_link_block(block: Mapping[str, Any]) -> ChatBlock | None:
-    """Return a link: the page loads nothing from elsewhere, and whoever wants to see it goes there."""
+    """Return a link block for an HTTP URL, else None.
+
+    The page does not load external files; it only links to them.
+    """
     url = block.get("url")
     if not isinstance(url, str) or not url.startswith(("https://", "http://")):
         return None
@@ -209,9 +215,9 @@ def build_tool_result_block(block: Mapping[str, Any]) -> ChatBlock:
 def find_attachment_of_block(
     block: Mapping[str, Any], files: Mapping[str, AttachmentFacts]
 ) -> AttachmentFacts | None:
-    """Return the file a block refers to, or None where it refers to none of ours.
+    """Return the file to which a block refers; None if it refers to none of our attachments.
 
-    Its row says what it is. A block that names a file which is gone is a file to download, whatever it says.
+    Name and type come from the attachment's row. If that was deleted, the file is offered as a download.
     """
     pk = attachment_id_named_by_block(block)
     if not pk:
@@ -231,7 +237,7 @@ def find_attachment_of_block(
 
 
 def attachment_id_named_by_block(block: Any) -> str:
-    """Return the id of the attachment that a block names, or nothing."""
+    """Return the id of the attachment to which a block refers, or an empty text."""
     if not isinstance(block, dict):
         return ""
     pk = block.get("attachment_id")
@@ -246,12 +252,12 @@ def positive_integer_or_none(value: Any) -> int | None:
 
 
 def attachment_size_or_none(stored: Any) -> int | None:
-    """Return a row's size; None where another program stored no number."""
+    """Return the size in a row; None if another program stored something else than a number."""
     return stored if isinstance(stored, int) else None
 
 
 def prepare_chat_messages(messages: Sequence[ChatMessage], agent_name: str) -> list[ChatMessageView]:
-    """Return messages ready to be drawn, with one query for the files of all."""
+    """Return the messages prepared for templates. The files of all of them take one query."""
     files, versions = load_message_files(messages), load_message_versions(messages)
     return [
         ChatMessageView(message, agent_name, files.get(message.pk, {}), versions.get(message.pk))
@@ -260,7 +266,7 @@ def prepare_chat_messages(messages: Sequence[ChatMessage], agent_name: str) -> l
 
 
 def load_message_versions(messages: Sequence[ChatMessage]) -> dict[str, MessageVersion]:
-    """Return, of messages that came with branches and are not alone at their place, which of them each is."""
+    """Return the version of each message that has alternatives in its imported thread, by message id."""
     ids = [message.pk for message in messages]
     parents = ChatBranch.objects.filter(pk__in=ids, parent_id__isnull=False).values("parent_id")
     rows = ChatBranch.objects.filter(parent_id__in=parents).order_by("branch_index", "message_id")
@@ -282,7 +288,7 @@ def load_message_versions(messages: Sequence[ChatMessage]) -> dict[str, MessageV
 
 
 def load_message_files(messages: Sequence[ChatMessage]) -> dict[str, dict[str, AttachmentFacts]]:
-    """Return the files of each message: those attached to it, and those of other messages that its blocks name."""
+    """Return the files of each message: its own attachments, and others that its blocks mention."""
     attachment_ids = {message.pk: list_attachment_ids_in_blocks(message) for message in messages}
     attachment_condition = Q(message__in=list(attachment_ids)) | Q(
         pk__in=set().union(*attachment_ids.values())
@@ -306,7 +312,7 @@ def list_attachment_ids_in_blocks(message: ChatMessage) -> set[str]:
 
 
 def build_chat_message_fragments(change: FeedChange) -> Sequence[PageFragment]:
-    """Return what a changed message does to pages that show its thread."""
+    """Return the fragments that update pages with the message's thread after the change."""
     quoted = escape_css_string(change.key)
     if change.op == "delete":
         return [PageFragment(f'[data-message="{quoted}"]', "", "delete")]
@@ -321,7 +327,7 @@ def build_chat_message_fragments(change: FeedChange) -> Sequence[PageFragment]:
 
 
 def escape_css_string(text: str) -> str:
-    """Return a text escaped for a quoted CSS string."""
+    """Return the text escaped for a quoted CSS string."""
     return "".join(f"\\{ord(character):x} " if character in '"\\\n\r\f' else character for character in text)
 
 

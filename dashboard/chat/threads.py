@@ -1,4 +1,4 @@
-"""The agents beside a thread, each with its last message, unread count and presence."""
+"""The list of agents next to a thread, each with its last message, unread count and presence."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ def load_chat_rows(person: User | AnonymousUser, now: datetime | None = None) ->
 
 
 def may_have_unread_messages(last: ChatMessage, read: chat.MessagePosition | None, joined: datetime) -> bool:
-    """Say whether there can be anything unread; most threads are read to their end, and need no count."""
+    """Return whether the thread can have unread messages.
+
+    Most threads are read to the end and need no count.
+    """
     position = chat.message_position(last)
     return (
         position.at > joined

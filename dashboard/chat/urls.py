@@ -8,7 +8,7 @@ from dashboard.chat import file_views as chat_files
 from dashboard.chat import views as chat
 
 app_name = "chat"
-# Ids are anything that another program wrote, slashes too: what is longer comes first.
+# An id may contain anything, also slashes, so the longer patterns come first.
 urlpatterns = [
     path("", chat.list_chats, name="list"),
     path("open/", chat.redirect_to_chat_thread, name="open"),

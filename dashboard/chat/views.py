@@ -1,4 +1,4 @@
-"""Chats: the agents, one thread, saying something, taking it away again."""
+"""Chats: the list of agents, one thread, sending and deleting messages."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def list_chats(request: HtmxHttpRequest) -> HttpResponse:
 @require_safe
 @require_viewer
 def redirect_to_chat_thread(request: HtmxHttpRequest) -> HttpResponse:
-    """Lead to the thread of the agent that a form names."""
+    """Redirect to the thread of the agent that the form names."""
     return redirect("chat:thread", find_chat_agent_or_404(request.GET.get("agent", "")).pk)
 
 
 @require_safe
 @require_viewer
 def list_chat_agents(request: HtmxHttpRequest) -> HttpResponse:
-    """Answer with the list of agents alone; `current` is the one whose thread is open."""
+    """Return the list of agents as a fragment. `current` is the agent whose thread is open."""
     context = {"rows": load_chat_rows(request.user), "current": request.GET.get("current", "")}
     return render(request, "chat/_agents.html", context)
 
@@ -54,7 +54,10 @@ def list_chat_agents(request: HtmxHttpRequest) -> HttpResponse:
 @vary_on_headers("HX-Request")
 @require_viewer
 def show_chat_thread(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
-    """Show a thread's end, or with `message` the part around that one; a fragment is what stands `before` it."""
+    """Show the newest messages of a thread, or with `message` those around that message.
+
+    A fragment has the messages `before` a position.
+    """
     agent = find_chat_agent_or_404(agent_id)
     try:
         page, at_end = load_thread_page(request, agent)
@@ -80,7 +83,7 @@ def show_chat_thread(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
 
 
 def load_thread_page(request: HtmxHttpRequest, agent: Agent) -> tuple[chat.ChatMessagePage, bool]:
-    """Return the messages that are asked for, and whether they reach the thread's end."""
+    """Return the requested messages, and whether they include the newest one."""
     if before := request.GET.get("before"):
         return chat.load_older_messages(agent.pk, chat.parse_message_position(before)), False
     if message := request.GET.get("message"):
@@ -102,7 +105,7 @@ def find_chat_agent_or_404(agent_id: str) -> Agent:
 @require_safe
 @require_viewer
 def show_agent_presence(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
-    """Answer with whether the agent is there, and with the notice that is shown while it is switched off."""
+    """Return the agent's presence, and the notice that is shown while the agent is switched off."""
     agent = find_chat_agent_or_404(agent_id)
     context = {"agent": agent, "status": agent_presence_status(agent, timezone.now()), "out_of_band": True}
     presence_html = render_to_string("chat/_presence.html", context, request)
@@ -112,7 +115,7 @@ def show_agent_presence(request: HtmxHttpRequest, agent_id: str) -> HttpResponse
 @require_safe
 @require_viewer
 def show_delivery_of_newest_message(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
-    """Answer with how far people's newest message is on its way to the agent."""
+    """Return the delivery state of the newest message that a person sent to the agent."""
     agent = find_chat_agent_or_404(agent_id)
     context = {"agent": agent, "delivery": chat.find_newest_message_delivery(agent.pk)}
     return render(request, "chat/_delivery.html", context)
@@ -122,7 +125,7 @@ def show_delivery_of_newest_message(request: HtmxHttpRequest, agent_id: str) -> 
 @require_approver
 @limit_body(UPLOAD)
 def send_chat_message(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
-    """Send a message to an agent. A script gets the message's HTML, or the error."""
+    """Send a message to an agent. A script gets the message's HTML, or the error as JSON."""
     try:
         message = post_typed_message(request, agent_id)
     except SignalboxError as refusal:
@@ -147,7 +150,7 @@ def post_typed_message(request: HtmxHttpRequest, agent_id: str) -> ChatMessage:
             now=timezone.now(),
         )
     except Conflict:
-        # A second try after an answer that got lost: the message is there, and is not said twice.
+        # A retry after a lost response: the message is already stored, and is not stored again.
         own_message = ChatMessage.objects.filter(
             pk=message_id, agent=agent_id, user_id=speaker.user_id
         ).first()
@@ -192,7 +195,7 @@ def delete_chat_message_view(request: HtmxHttpRequest, message_id: str) -> HttpR
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_admin
 def delete_chat_thread_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
-    """Delete a whole thread, once the agent's id has been typed."""
+    """Delete a whole thread, after the person has typed the agent's id."""
     agent = find_chat_agent_or_404(agent_id)
     problem = ""
     if request.method == "POST":
@@ -215,7 +218,7 @@ def delete_chat_thread_view(request: HtmxHttpRequest, agent_id: str) -> HttpResp
 @require_safe
 @require_viewer
 def search_chat_messages_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Find messages in all chats, or in one agent's, by their words."""
+    """Search messages in all chats, or in one agent's, by words."""
     search_text, agent_id = request.GET.get("q", "")[:300], request.GET.get("agent", "")[:300]
     context = {
         "words": search_text,

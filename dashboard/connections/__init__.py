@@ -1,1 +1,1 @@
-"""The page Connections: addresses, what to paste, which agents were heard, and how deep each one is connected."""
+"""The page Connections: addresses, settings to paste, agents that reported, what works with each."""

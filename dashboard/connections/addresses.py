@@ -1,4 +1,4 @@
-"""Where programs reach this server."""
+"""The address at which programs reach this server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from coordinator.client.connection import replace_localhost_name
 
 
 def server_address_for_programs(request: HttpRequest) -> str:
-    """Return where programs reach us: not under people's own host name, which only browsers find."""
+    """Return the server's address for programs, with an IP address or a name that they can resolve.
+
+    The host name for people (OWN_HOST) and `localhost` names are replaced, because only browsers resolve
+    those.
+    """
     address = request.build_absolute_uri("/").rstrip("/")
     if settings.OWN_HOST and urlsplit(address).hostname == settings.OWN_HOST:
         bare = settings.BIND.rpartition(":")[0]

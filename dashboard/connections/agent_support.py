@@ -1,7 +1,8 @@
-"""What works with each agent, and the test that shows it. The tables in README.md and .docs/agents.md are made of this.
+"""What works with each agent, and the test that proves it.
 
-`python -m dashboard.connections.agent_support` prints both; tests/docs compare the documents with them, and check that
-every test that is named exists.
+The tables in README.md and .docs/agents.md are generated from this:
+`python -m dashboard.connections.agent_support` prints both. The tests in tests/docs compare them with the
+documents, and check that every named test exists.
 """
 
 from __future__ import annotations
@@ -30,20 +31,23 @@ NO = "no"
 
 @dataclass(frozen=True, slots=True)
 class SupportCell:
-    """What an agent does of a column: `word`, and the test that shows it (`path::name`), none for no."""
+    """What an agent supports: `word` is the table's entry, and the test `path::name` proves it.
+
+    `test` is None if the agent does not support it.
+    """
 
     word: str
     test: str | None = None
 
     @property
     def test_name(self) -> str:
-        """The test's name, for people."""
+        """The test's name, without its path."""
         return (self.test or "").rpartition("::")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class SupportRow:
-    """An agent, how it is called, whether it was run, and its cells in the order of COLUMNS."""
+    """One agent's row in the table: name, title, whether we ran it, and its cells in the order of COLUMNS."""
 
     name: str
     title: str
@@ -60,7 +64,7 @@ _OPENCODE, _PLUGIN = "tests/dialects/test_opencode.py", "tests/dialects/test_ope
 _COPILOT = "tests/dialects/test_copilot.py"
 _QWEN = "tests/dialects/test_qwen_code.py"
 _REAL = "tests/agents/test_more_agents.py::test_connected_held_edited_denied_approved_and_disconnected"
-# Sessions made from documentation: of an agent that we have not run.
+# Sessions that were written from documentation, of an agent that we have not run.
 _READ = "tests/dialects/test_documented.py"
 _DOCUMENTED = f"{_READ}::test_a_session_is_one_in_any_order_and_posted_twice"
 _DOCUMENTED_HELD = f"{_READ}::test_a_call_that_a_rule_wants_asked_is_approved_and_denied_in_its_form"
@@ -76,7 +80,8 @@ _TURN_ENDS = (
 )
 _AGAIN = ("by calling again", f"tests/dialects/test_told_to_wait.py::{_ONCE}")
 
-# By agent and column the test, for a yes that has a limit with the word to show. A column that is missing is a no.
+# By agent and column: the test, or an entry and the test if the support is limited. A missing column means
+# no.
 TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
     "claude-code": {
         "reports": f"{_CLAUDE}/test_recording.py::test_a_call_and_its_result_are_paired_whichever_comes_first",
@@ -183,7 +188,7 @@ def list_agent_support_rows() -> list[SupportRow]:
 
 
 def build_agent_support_row(name: str) -> SupportRow | None:
-    """Return an agent's row, or None for one that cannot be connected."""
+    """Return the agent's row; None if the agent cannot be connected."""
     agent = CONNECTABLE_AGENTS.get(name)
     if agent is None:
         return None
@@ -200,8 +205,9 @@ def build_agent_support_cell(test: str | tuple[str, str] | None) -> SupportCell:
 def format_agent_support_as_markdown(tests_at: str | None = None) -> str:
     """Return the table in Markdown.
 
-    tests_at: where the tests lie, seen from the document ("../"). Each entry then links to its test; without it the
-    entries are plain words.
+    Args:
+        tests_at: The path from the document to the folder of `tests`, such as "../", to link entries to their
+            tests. None for entries without links.
     """
     lines = [f"| Agent | {' | '.join(COLUMNS)} |", f"|---|{':---:|' * len(COLUMNS)}"]
     for support_row in list_agent_support_rows():

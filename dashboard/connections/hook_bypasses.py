@@ -1,7 +1,7 @@
-"""What each agent can run without the hook by which we hold its calls, and what holds against that.
+"""What each agent can run without calling our hook, and what helps against that.
 
-The table in .docs/agents.md and the agents' pages are made of this. `python -m dashboard.connections.hook_bypasses`
-prints the table.
+The table in .docs/agents.md and on the agents' pages is generated from this;
+`python -m dashboard.connections.hook_bypasses` prints it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from coordinator.client.connecting.connectable_agents import CONNECTABLE_AGENTS
 
 @dataclass(frozen=True, slots=True)
 class HookBypass:
-    """One way: `what` runs; `how` we know, by trying a version or by reading; and what `helps` against it."""
+    """A way around the hook: what runs, how we know that (tried or read), and what helps against it."""
 
     what: str
     how: str
@@ -155,17 +155,17 @@ EVERY_AGENT = (
 
 
 def list_hook_bypasses(name: str) -> tuple[HookBypass, ...]:
-    """Return the known ways of an agent; none where nobody has looked."""
+    """Return the known bypasses of an agent; empty if nobody has checked it."""
     return UNHELD.get(name, ())
 
 
 def list_agents_without_bypass_check() -> list[str]:
-    """Return the titles of the agents of which nobody has looked."""
+    """Return the titles of the agents that nobody has checked for bypasses."""
     return [agent.title for name, agent in CONNECTABLE_AGENTS.items() if name not in UNHELD]
 
 
 def format_bypasses_as_markdown() -> str:
-    """Return the table as it stands in .docs/agents.md."""
+    """Return the table of .docs/agents.md in Markdown."""
     lines = ["| Agent | runs without our hook | how we know | what helps |", "|---|---|---|---|"]
     for name, ways in UNHELD.items():
         title = CONNECTABLE_AGENTS[name].title

@@ -1,4 +1,4 @@
-"""Which machines send transcripts, what came of them, and what could not be read."""
+"""The machines that send transcripts, what was imported from each, and what could not be read."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 
 MACHINES_ON_PAGE = 50
 PROBLEMS_ON_PAGE = 50
-LATEST_MACHINES = 5  # on the page Connections
-REPORT_LASTS = timedelta(minutes=3)  # `signalbox import --watch` reports each minute
-# What a reason looks like, and what to do about it.
+LATEST_MACHINES = 5  # listed on the page Connections
+REPORT_LASTS = timedelta(minutes=3)  # watchers report each minute; after this time one is silent
+# A pattern for the reasons of a problem, its label, and what to do about it.
 ADVICE: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
         re.compile(r"^too large to send"),
@@ -57,7 +57,7 @@ OTHER_ADVICE = (
 
 @dataclass(slots=True)
 class SenderRow:
-    """One agent's transcripts on a machine, as one key sends them."""
+    """The transcripts of one agent program on a machine, sent with one key."""
 
     row: TranscriptSender
     problem_count: int
@@ -75,12 +75,12 @@ class SenderRow:
 
 @dataclass(slots=True)
 class Machine:
-    """A machine with all that sends transcripts from it."""
+    """A machine and the transcripts that it sends."""
 
     hostname: str
     senders: list[SenderRow] = field(default_factory=list)
     watch: str = (
-        ""  # "running", "silent" (it neither reported lately nor ended), "off", or "" where nothing reported
+        ""  # `signalbox import --watch`: "running", "silent" (no report lately), "off", "" (no report ever)
     )
     reported_at: datetime | None = None
 
@@ -111,7 +111,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class ProblemRow:
-    """One row of the table of what could not be read."""
+    """One row of the table of problems."""
 
     row: TranscriptProblem
 
@@ -126,14 +126,14 @@ class ProblemRow:
 
 
 def list_transcript_sender_hostnames() -> QuerySet[TranscriptSender, str]:
-    """Return the machines, the one that was heard of last first."""
+    """Return the hostnames of the machines, the one with the latest import or report first."""
     heard_at = Max(Greatest(Coalesce("received_at_us", 0), Coalesce("reported_at_us", 0)))
     hostnames = TranscriptSender.objects.values("hostname").annotate(heard_at=heard_at)
     return hostnames.order_by("-heard_at", "hostname").values_list("hostname", flat=True)
 
 
 def load_transcript_sending_machines(hostnames: Iterable[str], now: datetime) -> list[Machine]:
-    """Return these machines in the same order, without those of which nothing is known."""
+    """Return these machines in the same order, without those that never sent a transcript."""
     machines = {hostname: Machine(hostname) for hostname in hostnames}
     senders = TranscriptSender.objects.filter(hostname__in=list(machines)).annotate(
         problem_count=Count("problems")
@@ -157,7 +157,7 @@ def list_machine_problems(hostname: str) -> QuerySet[TranscriptProblem]:
 
 
 def list_advice_for_problem_reasons(reasons: Iterable[str]) -> list[tuple[str, str]]:
-    """Return what to do about these reasons, each advice once, with its label."""
+    """Return the labels and advice for these reasons, without duplicates, sorted by label."""
     advice: dict[str, str] = {}
     for reason in reasons:
         for pattern, label, text in ADVICE:

@@ -1,4 +1,4 @@
-"""What of telemetry was left out lately: who sent it, how often, and what to do."""
+"""Telemetry that was recently left out: who sent it, how often, and what to do."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from coordinator.lib import instants
 from coordinator.models import TelemetryOmission
 from coordinator.sessions.omissions import OmissionKind
 
-SHOWN_FOR = timedelta(days=14)  # after it was left out last
+SHOWN_FOR = timedelta(days=14)  # since it was last left out
 MOST_SHOWN = 100
-# By kind: what the table calls it, and what to do.
+# By kind: its label, and what to do.
 KINDS: dict[str, tuple[str, str]] = {
     OmissionKind.EXPORT: (
         "Export refused",
@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class OmissionRow:
-    """One row of the table."""
+    """One row of the table of omissions."""
 
     row: TelemetryOmission
 
@@ -52,7 +52,7 @@ class OmissionRow:
 
 @dataclass(frozen=True, slots=True)
 class RecentOmissions:
-    """The newest rows, how many more there are, and what to do about each kind among them."""
+    """The newest omissions, the number of further ones, and advice for each kind among them."""
 
     rows: list[OmissionRow]
     more: int
@@ -60,7 +60,7 @@ class RecentOmissions:
 
 
 def list_recent_telemetry_omissions(now: datetime) -> RecentOmissions:
-    """Return what was left out lately, the newest first."""
+    """Return the omissions of the last 14 days, newest first."""
     since_us = instants.to_microseconds(now - SHOWN_FOR)
     recent = TelemetryOmission.objects.filter(last_at_us__gte=since_us).order_by("-last_at_us", "-id")
     rows = [OmissionRow(row) for row in recent[:MOST_SHOWN]]

@@ -1,4 +1,4 @@
-"""What people who prefer to paste put where: the same entries that `signalbox connect` writes."""
+"""Configuration to paste by hand: the same entries that `signalbox connect` writes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ HEADLESS = (
 
 @dataclass(frozen=True, slots=True)
 class ConfigBlock:
-    """A file's place, and what belongs in it; `is_shared` where other things may stand there, too.
+    """A file's path and the text to paste. `is_shared` means that the file may have other settings, too.
 
-    One that `holds_key` is for telemetry, and only its owner should be able to read it.
+    `holds_key` means that the text contains a key, so that only the file's owner should be able to read it.
     """
 
     place: str
@@ -42,7 +42,7 @@ class ConfigBlock:
 
 @dataclass(frozen=True, slots=True)
 class AgentSetup:
-    """An agent program as its page shows it."""
+    """What an agent program's page shows."""
 
     name: str
     title: str
@@ -63,7 +63,7 @@ def list_connectable_agents() -> list[tuple[str, str]]:
 
 
 def build_agent_setup(name: str, url: str) -> AgentSetup | None:
-    """Return what the page of an agent shows for a server at `url`, or None for an agent that there is not."""
+    """Return what an agent's page shows for a server at `url`; None if there is no such agent."""
     agent = CONNECTABLE_AGENTS.get(name)
     if agent is None:
         return None
@@ -84,7 +84,7 @@ def build_agent_setup(name: str, url: str) -> AgentSetup | None:
 
 
 def build_mcp_client_config_blocks(url: str) -> list[ConfigBlock]:
-    """Return what gives any other MCP client the gateway: over HTTP with a key, and as a program."""
+    """Return the settings that give any MCP client the gateway: over HTTP with a key, and by stdio."""
     http = {"type": "http", "url": f"{url}/mcp", "headers": {"Authorization": f"Bearer {A_KEY}"}}
     stdio = {"command": "signalbox", "args": ["mcp"], "env": {URL_VARIABLE: url, KEY_VARIABLE: A_KEY}}
     return [
@@ -94,7 +94,10 @@ def build_mcp_client_config_blocks(url: str) -> list[ConfigBlock]:
 
 
 def build_gateway_config_block(agent: ConnectableAgent, call: HookInvocation) -> ConfigBlock | None:
-    """Return what gives an agent the gateway, as `signalbox connect` writes it."""
+    """Return the settings that give an agent the gateway, as `signalbox connect` writes them.
+
+    None if the agent has no such settings.
+    """
     if agent.mcp is not None and agent.mcp_file is not None:
         wanted_entry, settings_file = agent.mcp(call), agent.mcp_file
         settings_file = settings_file if settings_file.startswith("~/") else f"~/{agent.home}/{settings_file}"
@@ -132,12 +135,12 @@ def indent_json(value: Any) -> str:
 
 
 def build_shell_exports(url: str, key: str) -> str:
-    """Return the lines for the shell that starts an agent."""
+    """Return the shell commands that export the URL and the key to an agent."""
     return f"export {URL_VARIABLE}={url}\nexport {KEY_VARIABLE}={key}"
 
 
 def build_managed_settings(agent: ConnectableAgent, call: HookInvocation) -> str:
-    """Return settings with our hooks that nobody on a machine can take out."""
+    """Return managed settings with our hooks, which users of the machine cannot remove."""
     assert agent.build_entries is not None
     return json.dumps(
         {"allowManagedHooksOnly": True, **build_agent_settings(agent.build_entries(call), telemetry=True)},
@@ -150,7 +153,7 @@ def build_config_blocks(agent: ConnectableAgent, call: HookInvocation) -> list[C
         ConfigBlock(f"~/{agent.home}/{own.path}", own.content.rstrip(), False) for own in agent.own(call)
     ]
     if agent.file and agent.build_entries:
-        # Claude Code's telemetry takes more than pasting; others' needs none here.
+        # Claude Code's telemetry needs more than pasting; other agents' telemetry needs no settings here.
         value = build_agent_settings(agent.build_entries(call), telemetry=False)
         blocks.append(ConfigBlock(f"~/{agent.home}/{agent.file}", json.dumps(value, indent=2), True))
     if agent.telemetry:

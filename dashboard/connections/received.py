@@ -1,4 +1,4 @@
-"""Which agents have reported, and their latest session; the first one of a key that was just made."""
+"""The agent programs that have reported, with their latest sessions; the first session of a new key."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def list_latest_agent_sessions() -> list[LatestAgentSession]:
 
 @dataclass(frozen=True, slots=True)
 class FirstReport:
-    """How far a new key has come: made, used, and its first session."""
+    """The progress of a new key: whether it was created from its code, and its first session."""
 
     key_name: str
     is_connected: bool
@@ -49,13 +49,13 @@ class FirstReport:
 
 
 def list_sessions_without_probes() -> QuerySet[Session]:
-    """Return the sessions but those that `signalbox connect` and the doctor make to try a connection."""
+    """Return the sessions, without those that `signalbox connect` and the doctor make as a test."""
     trials = Q(executor_session_id__startswith=TRIAL_SESSION_PREFIX)
     return Session.objects.exclude(trials & Q(executor_session_id__isnull=False))
 
 
 def load_first_report_of_key(key_name: str) -> FirstReport:
-    """Return how far the key of this name has come. A name that no key has is one whose code is not used yet."""
+    """Return the progress of the key with this name. If there is no such key, its code was not used yet."""
     session = list_sessions_without_probes().filter(writers__writer=key_name).order_by("created_at").first()
     return FirstReport(
         key_name,

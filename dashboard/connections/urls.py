@@ -1,4 +1,4 @@
-"""Connections: how agents are made to report here."""
+"""URLs of the page Connections, where agents are connected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connect agents: the command and its code first, then, agent by agent, what to paste by hand."""
+"""Connect agents: the command with its code, and for each agent the settings to paste by hand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_KEY_NAME_CHARACTERS = 100
 
 
 class ConnectMachineForm(forms.Form):
-    """Which machine a key is for, and which agent of Signalbox's it speaks for."""
+    """The machine for which a key is made, and the agent to which the key is bound."""
 
     name = forms.CharField(
         max_length=MAX_KEY_NAME_CHARACTERS,
@@ -62,7 +62,7 @@ def show_connections(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @require_admin
 def create_connect_code_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Create a connect code and show it on the page this answers with, and never again."""
+    """Create a connect code and show it once, on the page that this returns."""
     form = ConnectMachineForm(request.POST)
     if form.is_valid():
         assert isinstance(request.user, User)
@@ -85,7 +85,7 @@ def create_connect_code_view(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @require_admin
 def show_first_report_of_key(request: HtmxHttpRequest) -> HttpResponse:
-    """Answer how far the key with the name `key` has come, for the page that shows its code."""
+    """Return the progress of the key with the name `key`, for the page that shows its code."""
     key_name = request.GET.get("key", "")[:MAX_KEY_NAME_CHARACTERS]
     return render(request, "connections/_first_event.html", {"report": load_first_report_of_key(key_name)})
 
@@ -94,7 +94,7 @@ def show_first_report_of_key(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @require_admin
 def test_connection(request: HtmxHttpRequest) -> HttpResponse:
-    """Send a hook through every hop, with a key of its own, and show each with its time."""
+    """Send a test hook with a temporary key through all steps, and show each step with its duration."""
     now, by = timezone.now(), person_actor(request.user)
     row, raw = keys.issue_api_key(
         name=f"trial-{now:%Y%m%d-%H%M%S-%f}",
@@ -166,7 +166,7 @@ def show_imports(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @require_viewer
 def show_machine_imports(request: HtmxHttpRequest) -> HttpResponse:
-    """Show what came from the machine `host`, and what could not be read."""
+    """Show the transcripts that came from the machine `host`, and what could not be read."""
     hostname = request.GET.get("host", "")
     machines = imports.load_transcript_sending_machines([hostname], timezone.now())
     if not machines:
@@ -198,7 +198,7 @@ def show_agent_connection(request: HtmxHttpRequest, name: str) -> HttpResponse:
 @never_cache
 @require_admin
 def create_agent_key(request: HtmxHttpRequest) -> HttpResponse:
-    """Create a key and show it on the agent's page, which this answers with, and never again."""
+    """Create a key and show it once, on the agent's page that this returns."""
     form, name = ConnectMachineForm(request.POST), request.POST.get("program", "")
     if form.is_valid():
         try:

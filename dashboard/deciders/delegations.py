@@ -1,4 +1,4 @@
-"""The delegations that a page shows: what one person has given and received, or everybody's."""
+"""The delegations that a page lists: those of one person, or of everybody."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class DelegationLine:
-    """A delegation as a line of a page. `can_end`: the person who looks may end it."""
+    """A delegation as a list shows it. `can_end` is whether the viewer may end it."""
 
     row: Delegation
     giver: str
@@ -28,7 +28,14 @@ class DelegationLine:
 def list_delegation_lines(
     viewer: User, now: datetime, *, of: User | None = None, may_all: bool = False
 ) -> list[DelegationLine]:
-    """Return the delegations that stand or will, of one person or of all; `may_all` for who may end each."""
+    """Return current and upcoming delegations, at most MOST_SHOWN, in the order in which they end.
+
+    Args:
+        viewer: The person who views the list.
+        now: The current time.
+        of: The person whose delegations are listed; None for everybody's.
+        may_all: Whether the viewer may end every delegation; else only their own.
+    """
     delegations = Delegation.objects.current_or_upcoming(now).order_by("ends_at", "id")
     if of is not None:
         delegations = delegations.filter(Q(giver_id=of.pk) | Q(receiver_id=of.pk))

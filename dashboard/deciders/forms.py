@@ -1,4 +1,4 @@
-"""The forms of "Who decides": its rows, the groups that they name, and handing over one's right for a while."""
+"""The forms of the page Who decides: its rows, groups of people, and delegations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def build_multiple_choice_field(size: int) -> StoredTypedMultipleChoiceField:
 
 
 class DecidingRuleForm(forms.Form):
-    """One row. `groups` and `people` are those who can be chosen; a row keeps those who are gone."""
+    """The form of one row.
+
+    `known_groups` and `known_people` are the choices; a row keeps saved ones that are gone.
+    """
 
     permission_type = build_name_field()
     tool = build_name_field()
@@ -50,7 +53,7 @@ class DecidingRuleForm(forms.Form):
 
     @property
     def is_empty_row(self) -> bool:
-        """Say whether nothing stands in the row, as in the one for a new row."""
+        """Return whether the row has no values, as in the empty row for a new one."""
         has_value = any(self[name].value() for name in (*TERMS, "groups", "people"))
         return not has_value and str(self["needed"].value() or 1) == "1"
 
@@ -66,7 +69,7 @@ RowForms = forms.formset_factory(
 
 
 def list_decider_choices(book: DeciderBook) -> dict[str, Choices]:
-    """Return whom rows can name."""
+    """Return the groups and people that a row can name, for DecidingRuleForm."""
     people = [(pk, user.get_username()) for pk, user in book.approvers_by_id.items()]
     known_ids = set(dict(people))
     missing_ids = {person_id for rule in book.rules for person_id in rule.people} - known_ids
@@ -79,7 +82,7 @@ def list_decider_choices(book: DeciderBook) -> dict[str, Choices]:
 
 
 def build_deciding_rule_forms(book: DeciderBook) -> Any:
-    """Return the forms of the saved rows."""
+    """Return the formset of the saved rows, with an empty one at the end."""
     names = (*TERMS, "groups", "people", "needed")
     initial = [{name: convert_tuple_to_list(getattr(rule, name)) for name in names} for rule in book.rules]
     return RowForms(initial=initial, form_kwargs=list_decider_choices(book))
@@ -96,7 +99,7 @@ def build_posted_deciding_rule_forms(data: Any, book: DeciderBook) -> Any:
 
 
 def deciding_rules_from_forms(forms_: Any) -> list[DecidingRuleRow]:
-    """Return the rows in their order; one in which nothing stands is the empty one at the end."""
+    """Return the rows of a valid formset in their order, without empty ones."""
     form_rows = [
         form.cleaned_data for form in forms_.ordered_forms if form.cleaned_data and not form.is_empty_row
     ]
@@ -113,7 +116,7 @@ def deciding_rules_from_forms(forms_: Any) -> list[DecidingRuleRow]:
 
 
 class DeciderGroupForm(forms.Form):
-    """A group's name and its people."""
+    """The form of a group: its name and its people."""
 
     name = forms.CharField(max_length=groups.LONGEST_NAME, label="Name")
     people = forms.TypedMultipleChoiceField(
@@ -129,7 +132,7 @@ class DeciderGroupForm(forms.Form):
 
 
 def build_group_form(group: Group, book: DeciderBook) -> DeciderGroupForm:
-    """Return the form of a group that exists; members who may not decide stand there, too."""
+    """Return the form of an existing group. Its choices include members who may no longer decide."""
     members = {user.pk: user.get_username() for user in group.user_set.all()}
     known_names = {pk: user.get_username() for pk, user in book.approvers_by_id.items()}
     other_members = {pk: f"{name} (may not decide)" for pk, name in members.items() if pk not in known_names}
@@ -141,7 +144,10 @@ def build_group_form(group: Group, book: DeciderBook) -> DeciderGroupForm:
 
 
 class MomentField(forms.CharField):
-    """An instant from a datetime-local field, in UTC; static/js/moments.js turns the reader's own time into that."""
+    """A time from a datetime-local field, in UTC.
+
+    static/js/moments.js converts it to and from the reader's local time.
+    """
 
     widget = forms.DateTimeInput(attrs={"type": "datetime-local", "data-moment": ""}, format="%Y-%m-%dT%H:%M")
 
@@ -156,7 +162,7 @@ class MomentField(forms.CharField):
 
 
 class DelegationForm(forms.Form):
-    """Handing over one's right to decide."""
+    """The form with which a person delegates their right to decide."""
 
     receiver = forms.TypedChoiceField(coerce=int, label="Who decides for you")
     starts_at = MomentField(label="From")
@@ -171,7 +177,7 @@ class DelegationForm(forms.Form):
 
 
 def build_empty_delegation_form(user: User, book: DeciderBook) -> DelegationForm:
-    """Return the form as a person finds it: from now on, for a week."""
+    """Return an empty form, with a period of a week from now."""
     now = timezone.now()
     other_approvers = [
         (pk, approver.get_username()) for pk, approver in book.approvers_by_id.items() if pk != user.pk

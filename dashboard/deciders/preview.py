@@ -1,4 +1,4 @@
-"""Who would decide a request with these words, and why: as decisions are enforced, tried on the saved rows."""
+"""A preview of who would decide a request, from the saved rows, as decisions are enforced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coordinator.policy.deciders.rules import TERMS, DecidingRuleRow, build_requ
 
 @dataclass(frozen=True, slots=True)
 class DeciderPreview:
-    """The answer: the row that fits (None: no row), whom it leaves the request to, and who that is now."""
+    """Who would decide: the matching row (None if no row matches), its description, and the people now."""
 
     asked: Mapping[str, str]
     rule: DecidingRuleRow | None
@@ -25,7 +25,7 @@ class DeciderPreview:
 
 
 def preview_deciders(question: Mapping[str, Any], book: DeciderBook) -> DeciderPreview | None:
-    """Return who would decide; None where nothing is asked."""
+    """Return who would decide a request with the terms in `question`; None if it has no terms."""
     term_texts = {name: str(question.get(name, "")).replace("\0", "").strip()[:500] for name in TERMS}
     if not any(term_texts.values()):
         return None

@@ -1,4 +1,4 @@
-"""Who decides: the rows, the groups that they name, who would decide a request, and rights handed over."""
+"""The page Who decides: its rows, groups, a preview of who would decide a request, and delegations."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from dashboard.frame.guards import require_admin, require_approver, require_view
 from dashboard.frame.htmx import HtmxHttpRequest
 
 MOST_OFFERED = 200
-LATEST = 300  # requests whose types are offered
+LATEST = 300  # newest requests whose types are suggested
 
 
 @require_GET
 @never_cache
 @require_viewer
 def show_deciders(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the rows, and who would decide the request that the address names."""
+    """Show the rows, and who would decide the request that the query string describes."""
     return render_deciders_page(request)
 
 
@@ -46,7 +46,7 @@ def show_deciders(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @require_admin
 def save_deciding_rules_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Save the rows; what cannot be saved is shown with the reason."""
+    """Save the rows. If that is refused, show them again with the reason."""
     book = policy.load_decider_book(timezone.now())
     posted, version = (
         forms.build_posted_deciding_rule_forms(request.POST, book),
@@ -95,7 +95,7 @@ def render_deciders_page(
 
 
 def list_name_suggestions_by_field() -> dict[str, list[str]]:
-    """Return the names that are known, for the lists of the fields."""
+    """Return the names that each field suggests."""
     latest = PermissionRequest.objects.order_by("-id").values_list("permission_type", flat=True)[:LATEST]
     agents = Agent.objects.exclude(pk=None).order_by("pk").values_list("pk", flat=True)[:MOST_OFFERED]
     hosts = Session.objects.exclude(hostname=None).order_by("hostname").values_list("hostname", flat=True)
@@ -149,7 +149,7 @@ def delete_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpRe
 
 
 def parse_posted_group(request: HtmxHttpRequest) -> tuple[str, list[int], str]:
-    """Return the name, the people and the version; the action refuses what is wrong with them."""
+    """Return the posted name, people and version of a group. The action validates them."""
     posted_people = request.POST.getlist("people")
     people = [person_id for text in posted_people if (person_id := parse_database_id(text)) is not None]
     return request.POST.get("name", ""), people, request.POST.get("seen", "")
@@ -158,7 +158,7 @@ def parse_posted_group(request: HtmxHttpRequest) -> tuple[str, list[int], str]:
 @require_POST
 @require_approver
 def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
-    """Hand the person's own right to decide to another approver."""
+    """Delegate the person's right to decide to another approver for a time."""
     user = signed_in_decider(request)
     other_people = [
         (pk, approver.get_username())

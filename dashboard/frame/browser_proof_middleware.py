@@ -1,7 +1,7 @@
-"""All that changes anything on people's pages takes more than a cookie (coordinator.identity.browser_secrets says why).
+"""Requires proof of the browser, not only a cookie, for all changes on people's pages.
 
-Middleware rather than a decorator, so that no view can forget it: Django's admin and views that are still to be
-written are behind it too.
+coordinator.identity.browser_secrets explains why. This is middleware and not a decorator, so that it protects
+every view, including Django's admin and views that are written later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from coordinator.identity.passkeys import find_address_problem
 from dashboard.frame import confirmations
 from dashboard.frame.confirmations import Way
 
-WANTED = "Signalbox-Confirm"  # on a refusal: static/js/proof.js then asks for the password
+WANTED = "Signalbox-Confirm"  # header of a refusal: static/js/proof.js then asks for a confirmation
 FIELD, PASSWORD, PASSKEY, NEW = "proof", "confirm_password", "confirm_passkey", "new_proof"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 MESSAGES: dict[Lack, str] = {
@@ -46,14 +46,14 @@ View = TypeVar("View", bound=Callable[..., object])
 
 
 def allow_post_without_browser_proof(view: View) -> View:
-    """Let a view's POST pass with the cookie alone: it decides nothing, or must work for everybody."""
+    """Exempt a view's POST from the proof, because it decides nothing or must work for everybody."""
     view.without_proof = True  # type: ignore[attr-defined]
     return view
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedProof:
-    """What came along to prove who asks; "" for what did not."""
+    """The proofs that a request carries; an empty text for each that is missing."""
 
     secret: str
     password: str  # or a recovery code
@@ -62,7 +62,7 @@ class OfferedProof:
 
 
 class RequireProof(MiddlewareMixin):
-    """Refuses unsafe requests of signed-in people that lack the proof, or the confirmation that they need."""
+    """Refuses unsafe requests of signed-in people without the browser's proof or a required confirmation."""
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., object], args: object, kwargs: object
@@ -102,9 +102,9 @@ class RequireProof(MiddlewareMixin):
 def verify_offered_identity_proof(
     request: HttpRequest, offered: OfferedProof, ways: list[Way], now: datetime
 ) -> ConfirmedBy | None:
-    """Return by what the person has confirmed that it is them; None where nothing that counts came along.
+    """Return how the person confirmed their identity with this request; None if they did not.
 
-    Raises Forbidden for what is wrong, and TooManyRequests after many of that.
+    Raises Forbidden if a proof is wrong, and TooManyRequests after many wrong ones.
     """
     assert isinstance(request.user, User)
     attempt = build_sign_in_attempt(request, request.user.username)
@@ -127,7 +127,7 @@ def verify_offered_identity_proof(
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return the caller's address; the edge has already replaced a trusted proxy's by its client's."""
+    """Return the client's address. For requests through a trusted proxy, the edge has already resolved it."""
     return str(request.META.get("REMOTE_ADDR") or "unknown")
 
 
@@ -138,7 +138,7 @@ def build_sign_in_attempt(request: HttpRequest, username: str) -> accounts.SignI
 
 
 def pop_identity_proof_from_form(request: HttpRequest) -> OfferedProof:
-    """Take what proves the sign-in out of the form, so that no view keeps it."""
+    """Return the request's proofs and remove them from `request.POST`, so that no view stores them."""
     names = (FIELD, PASSWORD, PASSKEY, NEW)
     secret, password, passkey, new_secret = (request.POST.get(name, "") for name in names)
     if not request.POST.keys().isdisjoint(names):
@@ -151,7 +151,7 @@ def pop_identity_proof_from_form(request: HttpRequest) -> OfferedProof:
 
 
 def describe_identity_confirmation_ways(ways: list[Way]) -> str:
-    """Return what the person can do, as a sentence."""
+    """Return how the person can confirm their identity, as a sentence."""
     parts = [INSTRUCTIONS.get(way, f"confirm with {settings.OIDC_NAME}") for way in ways]
     text = " or ".join([parts[0], *(part[0].lower() + part[1:] for part in parts[1:])])
     return f"{text[0].upper()}{text[1:]} to continue."
@@ -160,7 +160,7 @@ def describe_identity_confirmation_ways(ways: list[Way]) -> str:
 def render_identity_confirmation_page(
     request: HttpRequest, message: str, ways: list[Way], refusal: SignalboxError | None = None
 ) -> HttpResponse:
-    """Ask for a confirmation: a page with the form as it was sent; its words for a script."""
+    """Return a page that asks for a confirmation and repeats the form; for htmx the message as JSON."""
     status = refusal.status if refusal else 403
     answer: HttpResponse
     if request.headers.get("HX-Request"):

@@ -1,11 +1,12 @@
-"""Which requests need a recent confirmation that it is the person who signed in, and how they can give it.
+"""Which requests need a recent confirmation of the person's identity, and how they can give it.
 
-With SIGNALBOX_CONFIRM_DECISIONS_WITHIN, whatever needs the role approver or admin is refused until its person has
-confirmed that it is them within that time: decisions, grants, rules, brakes, and all of Admin. A new page is among
-them unless EXEMPT names it. Whoever has a passkey confirms with it, and a password does not do.
+If SIGNALBOX_CONFIRM_DECISIONS_WITHIN is set, every request that needs the role approver or admin is refused
+unless its person has confirmed their identity within that time: decisions, grants, rules, brakes, and all of
+the admin. That includes new pages, unless EXEMPT names them. A person with a passkey must confirm with it,
+not with a password.
 
-What adds or removes ways to sign in always needs it, and what lets other people in or gives them a role: a browser
-that was left open for a minute must not be enough.
+Requests that add or remove ways to sign in, invite people or give roles always need a confirmation. A browser
+that was left open for a minute must not be enough for them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ACCOUNT_CHANGES = frozenset(
         "people:role",
     }
 )
-# Conversation, what changes nothing, and what only stops or denies, which must never wait.
+# Conversation, requests that change nothing, and those that only stop or deny, which must never be delayed.
 EXEMPT = frozenset(
     {
         "approvals:seen",
@@ -57,7 +58,7 @@ EXEMPT = frozenset(
 
 
 def max_age_of_identity_confirmation(request: HttpRequest, view: Callable[..., object]) -> timedelta | None:
-    """Return within which time a request's person must have confirmed that it is them; None where any time does."""
+    """Return how recent the person's confirmation must be for this request; None if none is needed."""
     name = request.resolver_match.view_name if request.resolver_match else ""
     decisions = timedelta(seconds=settings.CONFIRM_DECISIONS_WITHIN)
     if name in ACCOUNT_CHANGES:
@@ -69,14 +70,17 @@ def max_age_of_identity_confirmation(request: HttpRequest, view: Callable[..., o
 
 
 def needs_passkey(user: User) -> bool:
-    """Say whether this person's password confirms nothing: decisions need a confirmation, and they have a passkey."""
+    """Return whether the person must confirm with a passkey instead of a password.
+
+    They must if decisions need a confirmation and they have a passkey.
+    """
     return bool(settings.CONFIRM_DECISIONS_WITHIN and passkeys.list_usable_passkeys(user))
 
 
 def list_confirmation_ways(request: HttpRequest, *, only_passkey: bool) -> list[Way]:
-    """Return how the request's person can confirm that it is them, the best first.
+    """Return how the person can confirm their identity, best way first.
 
-    `only_passkey` leaves out the password, in whose place a recovery code is taken.
+    With `only_passkey` a password is not accepted; a recovery code replaces it.
     """
     assert isinstance(request.user, User)
     ways: list[Way] = ["passkey"] if passkeys.list_usable_passkeys(request.user) else []

@@ -1,4 +1,7 @@
-"""What every page's frame needs: the rail, the person's role, the theme. Nothing is computed until it is used."""
+"""Template context of every page: the rail, the person's role, the theme.
+
+Values are computed on first use.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ from dashboard.help.explained import help_url_explaining_page
 
 @dataclass(frozen=True, slots=True)
 class RailItem:
-    """An entry of the rail as one person sees it on one page."""
+    """An entry of the rail, for one person on one page."""
 
     entry: RailEntry
     group: str
     url: str
-    here: bool  # the path at work is this page or below it
+    here: bool  # whether the current page is this one or below it
     person: User | AnonymousUser
 
     @property
@@ -38,7 +41,7 @@ class RailItem:
 
     @property
     def badge_number(self) -> BadgeNumber | None:
-        """Return the badge's number; asked for once a page."""
+        """Return the badge's number for the person; None without a badge. It is computed once a page."""
         return self.badge.number(self.person) if self.badge else None
 
 
@@ -49,7 +52,7 @@ def build_rail_items(request: HttpRequest) -> list[RailItem]:
         for entry in group.entries
         if has_role(request.user, entry.least) and (url := find_rail_entry_url(entry)) is not None
     ]
-    # The overview's path begins those of all others.
+    # The overview's path is the beginning of all other paths.
     above = [url for _, entry, url in visible if entry.key != "overview" and request.path.startswith(url)]
     current_url = max(above, key=len, default=request.path)
     return [RailItem(entry, group, url, url == current_url, request.user) for group, entry, url in visible]
@@ -60,23 +63,30 @@ def list_brakes_in_force() -> list[Brake]:
 
 
 def explain_policy_edit_limit(user: User | AnonymousUser) -> str:
-    """Return why this approver may change no rules and grants by now; nothing for all others."""
+    """Return why this approver may not change rules and grants; empty for everybody else and if they may."""
     return (
         deciders.ADMINS_EDIT if has_role(user, APPROVER) and not deciders.can_user_edit_policy(user) else ""
     )
 
 
 def rail(request: HttpRequest) -> dict[str, Any]:
-    """Return what the frame shows, for every template: `rail`, `role`, `brakes_in_force`, `theme`, `from_elsewhere`,
-    `push_mark`, `sign_in_mark`, `release`, `signed_in_at`, `policy_note`, `explanation`.
+    """Return the frame's template context.
 
-    `rail` are the lines that this person may see. The marks and `release` are for static/js/push.js: by what it knows
-    its own device, what another person or password changes, and which release drew the page. `signed_in_at` names the
-    provider of single sign-on that vouches for the session, if one does; `policy_note` says to an approver why they may
-    change no rules and grants. `explanation` is the address of the help that explains the page, or nothing.
+    Returns:
+        rail: The entries that the person may see.
+        role: The person's role.
+        brakes_in_force: The brakes that are on.
+        theme, themes: The chosen theme, and all themes.
+        push_mark: Identifies the session's push device, for static/js/push.js.
+        sign_in_mark: Changes with the person and their password, for static/js/push.js.
+        release: Identifies the release that made the page, for static/js/push.js.
+        signed_in_at: The name of the single sign-on provider of the session, or empty.
+        explanation: The URL of the help about the page, or empty.
+        policy_note: Why an approver may not change rules and grants, or empty.
+        from_elsewhere: Whether a page of another origin led here.
     """
     user = getattr(request, "user", None)
-    if user is None:  # an error page, answered before the sign-in middleware ran
+    if user is None:  # an error page that was rendered before the sign-in middleware ran
         return {"rail": [], "role": None, "theme": read_theme_cookie(request), "themes": THEMES}
     return {
         "rail": SimpleLazyObject(lambda: build_rail_items(request)),
@@ -90,6 +100,6 @@ def rail(request: HttpRequest) -> dict[str, Any]:
         "signed_in_at": sign_in_ways.session_provider_name(request),
         "explanation": SimpleLazyObject(lambda: help_url_explaining_page(request)),
         "policy_note": SimpleLazyObject(lambda: explain_policy_edit_limit(user)),
-        # Browsers say so of links, forms and scripts on pages of other origins (static/js/proof.js).
+        # Browsers set this for links, forms and scripts of other origins (static/js/proof.js).
         "from_elsewhere": request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"},
     }

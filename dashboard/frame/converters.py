@@ -1,4 +1,4 @@
-"""Ids that other programs chose: any text, slashes and nothing at all included. One odd row must not break a list."""
+"""A URL converter for ids of other programs: any text, also empty or with slashes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Days as lists are narrowed by them: from one to another, both included, in the zone of whoever chose them.
+"""Filters lists by days: from one day to another, both included, in a time zone.
 
-The zone stands in the URL beside the days, so a link, an export and a bookmark mean the same instants for
-everybody. static/js/days.js puts the reader's zone there; without JavaScript days are UTC, and the page says so.
+The zone is part of the URL, so that a link, an export and a bookmark mean the same period for everybody.
+static/js/days.js sets it to the reader's zone. Without JavaScript it is UTC, and the page says so.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from zoneinfo import ZoneInfo
 import django_filters
 from django.db.models import QuerySet
 
-# Beyond these a day asks for everything, or nothing, and cannot be reckoned with.
+# Days beyond these cannot be converted between time zones. They mean no limit, or the nearest of these days.
 EARLIEST, LATEST = date(1970, 1, 2), date(9998, 12, 31)
 Rows = QuerySet[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class DayRange:
-    """The first and the last day that are asked for (either may be missing) and the name of their zone."""
+    """The first and the last day of a filter (None if it is open) and the name of their time zone."""
 
     since: date | None = None
     until: date | None = None
@@ -41,18 +41,18 @@ class DayRange:
 
     @property
     def start_instant(self) -> datetime | None:
-        """The first instant of the first day; None where nothing is too early."""
+        """The beginning of the first day; None if there is no lower limit."""
         return self.first_instant_of_day(self.since) if self.since and self.since >= EARLIEST else None
 
     @property
     def end_instant(self) -> datetime | None:
-        """The first instant after the last day; None where nothing is too late."""
+        """The end of the last day (exclusive); None if there is no upper limit."""
         if self.until is None or self.until > LATEST:
             return None
         return self.first_instant_of_day(max(self.until, EARLIEST) + timedelta(days=1))
 
     def first_instant_of_day(self, day: date) -> datetime:
-        """Return a day's first instant, which is one o'clock where the clocks skip midnight."""
+        """Return a day's first instant in UTC. If the clocks skip midnight, the day begins later."""
         return datetime.combine(day, time.min, tzinfo=find_zone_by_name(self.zone)).astimezone(UTC)
 
 
@@ -64,7 +64,7 @@ def parse_iso_date(text: Any) -> date | None:
 
 
 def find_zone_by_name(name: str) -> ZoneInfo | None:
-    """Return a zone by its name; None for what is none, or where this machine has no zones (then UTC will do)."""
+    """Return the zone of this name; None if there is none, or if this machine has no time zone data."""
     try:
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError):
@@ -72,7 +72,7 @@ def find_zone_by_name(name: str) -> ZoneInfo | None:
 
 
 class DayRangeFilter(django_filters.FilterSet):  # type: ignore[misc] # the library has no types
-    """A list's filters with two days among them, of the time in the column `moment`."""
+    """Filters a list by two days. `moment` is the name of the time column."""
 
     moment = "created_at"
     since = django_filters.CharFilter(method="from_start", label="From")

@@ -1,4 +1,4 @@
-"""Which device a session is signed in on, where that takes push messages: known to its pages, removed at sign-out."""
+"""The push device on which a session is signed in. Its pages know it, and it is removed at sign-out."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from django.utils import timezone
 from coordinator.actions.notifications import push
 from coordinator.models import NotificationTarget
 
-# In the session: {"target": id, "mark": by what the page knows its own subscription, "sign_in": whose it was then}
+# Session value: {"target": id, "mark": hash of its address, "sign_in": hash of the person's password state}
 HELD = "push"
 
 
 def store_push_device_in_session(request: HttpRequest, target: NotificationTarget) -> None:
-    """Note that this session's browser is this device."""
+    """Store in the session that its browser is this push device."""
     assert isinstance(request.user, User)
     request.session[HELD] = {
         "target": target.pk,
@@ -24,9 +24,10 @@ def store_push_device_in_session(request: HttpRequest, target: NotificationTarge
 
 
 def push_device_hash_of_session(request: HttpRequest) -> str:
-    """Return the mark of this session's device; empty where it has none, or the password was changed since.
+    """Return the hash of the session's push device.
 
-    A page then ties its device to the session anew.
+    It is empty if the session has none, or if the password has changed since. The page then stores its device
+    again.
     """
     session = getattr(request, "session", None)
     held_mark = session.get(HELD) if session is not None else None
@@ -40,12 +41,12 @@ def push_device_hash_of_session(request: HttpRequest) -> str:
 
 
 def sign_in_mark(request: HttpRequest) -> str:
-    """Return what another person, or another password, changes; empty where nobody is signed in."""
+    """Return a hash that changes with the person and their password; empty if nobody is signed in."""
     return push.hash_user_password_state(request.user)[:16] if isinstance(request.user, User) else ""
 
 
 def remove_push_device_of_session(request: HttpRequest) -> None:
-    """Remove this session's device: what requests say is no longer for whoever holds it."""
+    """Remove the session's push device, so that it receives no more notifications."""
     held_mark = request.session.get(HELD)
     if isinstance(held_mark, dict) and isinstance(request.user, User):
         push.remove_signed_out_device(held_mark.get("target"), user=request.user, now=timezone.now())

@@ -1,4 +1,4 @@
-"""What people and machines read when something went wrong: a page for browsers, `{"detail": …}` for the rest."""
+"""Error responses: a page for browsers, `{"detail": …}` for programs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from coordinator.lib import trace
 logger = logging.getLogger(__name__)
 
 BUSY = "The database is busy. Check whether your change was saved, then try again."
-# What get_object_or_404 says. It names a class and a query; the page's own words say what may have happened.
+# The end of get_object_or_404's message, which names a class. It is not shown; the page has its own text.
 DJANGOS_OWN = "matches the given query."
 PLAIN_500 = "<!doctype html><title>Signalbox</title><h1>Something went wrong</h1><p>Trace {}</p>"
 
 
 def wants_html_page(request: HttpRequest) -> bool:
-    """Say whether a browser asks: under the people's paths, or for HTML."""
+    """Return whether to answer with an HTML page: for people's paths, or if the client accepts HTML."""
     return request.path.startswith(settings.PAGES) or "text/html" in request.headers.get("Accept", "")
 
 
@@ -33,7 +33,7 @@ def build_json_error_response(status: int) -> JsonResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer 400: the request itself cannot be read (a foreign Host, a body that is too large)."""
+    """Return 400: the request itself is invalid (an unknown Host, a body that is too large)."""
     logger.warning("Refused a request: %s", exception)
     return (
         render_error_without_request("errors/400.html", 400)
@@ -43,14 +43,14 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer 403 where Django itself refuses; the guards have a page that names the role."""
+    """Return 403 for refusals by Django. dashboard.frame.guards renders the page for a missing role."""
     if not wants_html_page(request):
         return build_json_error_response(403)
     return render(request, "errors/403.html", {"reason": str(exception)}, status=403)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer 404, with the rail for those who are signed in."""
+    """Return 404, on a page with the rail if the person is signed in."""
     if not wants_html_page(request):
         return build_json_error_response(404)
     reason = exception.args[0] if exception.args and isinstance(exception.args[0], str) else ""
@@ -60,7 +60,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def show_attachment_read_error(request: HttpRequest, problem: SignalboxError) -> HttpResponse:
-    """Answer 502 or 503 where an attached file cannot be read (now)."""
+    """Return 502 or 503 because an attached file cannot be read, or not now."""
     response = render(request, "errors/unreadable.html", {"reason": problem.detail}, status=problem.status)
     if problem.retry_after is not None:
         response.headers["Retry-After"] = str(problem.retry_after)
@@ -68,9 +68,9 @@ def show_attachment_read_error(request: HttpRequest, problem: SignalboxError) ->
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer 500 without the database, the session or the person: any of them may be what broke.
+    """Return 500, without use of the database, the session or the person: one of them may have failed.
 
-    A database that is locked for too long, or cannot be reached, is told apart: trying again will help (503).
+    If the database is locked for too long or unreachable, return 503: trying again will help.
     """
     busy = isinstance(sys.exc_info()[1], InterfaceError | OperationalError)
     if busy:
@@ -85,7 +85,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def show_database_busy(request: HttpRequest) -> HttpResponse:
-    """Answer 503; to a program, and to a part of a page for its toast, with words."""
+    """Return 503 because the database is busy: as JSON for programs and htmx, else as a page."""
     if request.headers.get("HX-Request") or not wants_html_page(request):
         response: HttpResponse = JsonResponse({"detail": BUSY}, status=503)
     else:
@@ -95,7 +95,7 @@ def show_database_busy(request: HttpRequest) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Answer 403 where a form's token is missing or old (settings.CSRF_FAILURE_VIEW)."""
+    """Return 403 because a form's CSRF token is missing or old (settings.CSRF_FAILURE_VIEW)."""
     logger.warning("Refused a form: %s", reason)
     return (
         render_error_without_request("errors/csrf.html", 403)
@@ -105,6 +105,6 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def render_error_without_request(template: str, status: int, **more: str) -> HttpResponse:
-    """Draw an error page that needs no request, and so nothing that a request may ask for."""
+    """Render an error page without a request, so that it needs no session, person or database."""
     context = {"trace_id": trace.current_trace_id(), "theme": {"scheme": "light dark"}, **more}
     return HttpResponse(render_to_string(template, context), status=status)

@@ -1,4 +1,4 @@
-"""Leads a person who opens an address that only a form sends to, to the page with that form, not to an empty 405."""
+"""Redirects a GET of a form's action URL to the page with the form, instead of an empty 405."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ NOTHING_CHANGED = "That address only receives what a form sends. Nothing was cha
 
 
 class RedirectToFormPage:
-    """Redirects a GET that is refused under the people's paths; parts of pages and other methods stay refused."""
+    """Redirects a GET that was answered 405 under people's paths.
+
+    Requests of htmx and other methods keep the 405.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -35,7 +38,11 @@ class RedirectToFormPage:
 
 
 def declare_page_of_form_view(page: str) -> Callable[[View], View]:
-    """Declare the name of the page whose form sends to the view, where it is not the nearest page above it."""
+    """Declare the page with the form that posts to a view, if it is not the nearest page above.
+
+    Args:
+        page: The URL name of the page.
+    """
 
     def decorate_view(view: View) -> View:
         view.form_page = page  # type: ignore[attr-defined]
@@ -45,15 +52,15 @@ def declare_page_of_form_view(page: str) -> Callable[[View], View]:
 
 
 def find_page_with_form_for_path(path: str) -> str:
-    """Return the page with the form: what the view of `path` declares, else the nearest page above it."""
+    """Return the URL of the page with the form: the one that the view declares, else the nearest above."""
     match = resolve(path)
     if page := getattr(match.func, "form_page", None):
         try:
-            return reverse(page, kwargs=match.kwargs)  # of the thing that the form is about
+            return reverse(page, kwargs=match.kwargs)  # with the arguments of the view's own URL
         except NoReverseMatch:
             return reverse(page)
     above = path.rstrip("/")
-    while above := above.rpartition("/")[0].removesuffix("/-"):  # "-" stands before what is done to an object
+    while above := above.rpartition("/")[0].removesuffix("/-"):  # "/-" precedes an action on an object
         try:
             view = resolve(f"{above}/").func
         except Resolver404:

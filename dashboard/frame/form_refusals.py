@@ -1,4 +1,4 @@
-"""How a page answers when an action refuses."""
+"""Shows the reason on a page when an action refuses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dashboard.frame.htmx import HtmxHttpRequest
 
 @contextmanager
 def show_refusal_as_message(request: HtmxHttpRequest, *, missing_is_404: bool = False) -> Iterator[None]:
-    """Say why an action refused on the page that is shown next; what follows it in the block is left out.
+    """Add the reason as a message if an action in the block raises SignalboxError, and leave the block.
 
-    With `missing_is_404` a row that is not there raises Http404 instead.
+    With `missing_is_404`, NotFound raises Http404 instead.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The forms of people's own accounts."""
+"""The forms for sign-in, passwords and the first administrator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 
 
 class SignInForm(AuthenticationForm):
-    """Name and password. Errors do not reveal whether the name exists."""
+    """Name and password. The errors do not reveal whether the name exists."""
 
     error_messages = {
         "invalid_login": "Wrong name or password. Both are case-sensitive.",
@@ -22,7 +22,7 @@ class SignInForm(AuthenticationForm):
 
 
 class PasswordErrorsAtField(SetPasswordMixin):  # type: ignore[type-arg] # not generic at run time
-    """Says what is wrong with a new password at the field that asks for it, not at its repetition."""
+    """Shows errors of a new password at the first of its two fields."""
 
     def validate_password_for_user(self, user: User, *repeated_field: str) -> None:
         first = repeated_field[0].replace("2", "1") if repeated_field else "password1"
@@ -34,11 +34,11 @@ class OwnPasswordForm(PasswordErrorsAtField, PasswordChangeForm):
 
 
 class FirstPasswordForm(PasswordErrorsAtField, SetPasswordForm):  # type: ignore[type-arg] # not generic at run time
-    """A password twice, for an account whose password nobody knows."""
+    """A new password twice, for an account with an unknown password."""
 
 
 class FirstAdminForm(PasswordErrorsAtField, BaseUserCreationForm):  # type: ignore[type-arg] # not generic at run time
-    """The first administrator: a name, and a password twice, held against the settings' validators.
+    """The first administrator's name, and a password twice, checked by the configured validators.
 
-    It is never saved: coordinator.actions.people.setup.redeem_setup_token makes the person.
+    The form is never saved: coordinator.actions.people.setup.redeem_setup_token creates the person.
     """

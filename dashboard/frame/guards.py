@@ -1,6 +1,7 @@
-"""Who may open a page: `@viewer`, `@approver`, `@admin`, each on the view itself.
+"""Decorators that limit a view to a role: `require_viewer`, `require_approver`, `require_admin`.
 
-Nobody signed in → the sign-in page, which leads back. Signed in without the role → a 403 page that names it.
+A person who is not signed in is redirected to the sign-in page and back. A signed-in person without the role
+gets a 403 page that names the role.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ View = Callable[Concatenate[HtmxHttpRequest, P], HttpResponseBase]
 
 
 def redirect_to_sign_in(request: HtmxHttpRequest) -> HttpResponse:
-    """Send somebody who is not signed in to the sign-in page, and from there back to the page they were on."""
+    """Redirect to the sign-in page, which leads back to the current page."""
     back = request.htmx.current_url_abs_path if request.htmx else request.get_full_path()
     url = f"{resolve_url('accounts:login')}?{urlencode({'next': back or '/'})}"
-    if request.htmx:  # a fragment swapped into the page must not become a sign-in form
+    if request.htmx:  # redirect the whole page: a sign-in form must not be swapped in as a fragment
         return HttpResponseClientRedirect(url)
     return redirect(url)
 
 
 def render_role_refusal(request: HttpRequest, needed: str, reason: str = "") -> HttpResponse:
-    """Answer 403 with a page that says which role is needed, why, and which the person has."""
+    """Return 403 with a page that names the needed role, the reason, and the person's role."""
     context = {"needed": needed, "why": reason, "role": highest_role(request.user)}
     return render(request, "errors/role.html", context, status=403)
 
@@ -55,7 +56,7 @@ def require_role(role: str) -> Callable[[View[P]], View[P]]:
 
 
 def require_sign_in(view: View[P]) -> View[P]:
-    """Guard a page that is open to every signed-in person, with or without a role (their own account)."""
+    """Limit a view to signed-in people, with or without a role. Used for their own account."""
 
     @wraps(view)
     def check_sign_in(request: HtmxHttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
@@ -71,12 +72,12 @@ def require_viewer(view: View[P]) -> View[P]:
 
 
 def require_approver(view: View[P]) -> View[P]:
-    """Guard a page or verb that decides requests or edits grants."""
+    """Limit a view to approvers: it decides requests or edits grants."""
     return require_role(APPROVER)(view)
 
 
 def require_policy_editor(view: View[P]) -> View[P]:
-    """Guard a verb that changes rules or grants: for approvers, or for admins alone once Who decides has rows."""
+    """Limit a view that changes rules or grants to approvers, or to admins if Who decides has rows."""
 
     @wraps(view)
     def check_policy_editor(
@@ -90,5 +91,5 @@ def require_policy_editor(view: View[P]) -> View[P]:
 
 
 def require_admin(view: View[P]) -> View[P]:
-    """Guard a page or verb that edits servers, agents, keys or people."""
+    """Limit a view to admins: it edits servers, agents, keys or people."""
     return require_role(ADMIN)(view)

@@ -1,4 +1,4 @@
-"""The typed request of a page, and the one rule for when htmx wants a part of it."""
+"""The type of a page's request, and when htmx wants only a fragment of the page."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from django_htmx.middleware import HtmxDetails
 
 
 class HtmxHttpRequest(HttpRequest):
-    """A request as Signalbox's middleware leaves it: with `htmx`, and a user of Django's own table."""
+    """A request with the attribute `htmx` of django-htmx, and a user of Django's user model."""
 
     htmx: HtmxDetails
     user: User | AnonymousUser
 
 
 def wants_fragment(request: HtmxHttpRequest) -> bool:
-    """Say whether to answer with the page's fragment only.
+    """Return whether to answer with the page's fragment only.
 
-    False for plain loads, boosted links and htmx's own reload after Back, which all need the whole page.
+    False for plain loads, boosted links and htmx's reload after Back, which need the whole page.
     """
     return bool(request.htmx) and not request.htmx.boosted and not request.htmx.history_restore_request

@@ -1,4 +1,7 @@
-"""Names of agents, hosts and people that a form takes: what is not known may be a slip, so the form asks once more."""
+"""Names of agents, hosts, people, folders and models in forms.
+
+An unknown name may be a typo, so it is confirmed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from coordinator.usage.prices import find_model_price, load_configured_model_pri
 MOST_OFFERED = 200
 HIDDEN_WHILE_EMPTY = {
     "placeholder": " "
-}  # with this, components.css hides an empty name while `reach` is everything
+}  # an empty name can then be hidden by components.css while `reach` is everything
 UNKNOWN = {
     "agent": "No agent or program is called “{}”, and no session names it.",
     "host": "No session and no runner names the host “{}”.",
@@ -29,7 +32,7 @@ UNKNOWN = {
 
 
 def is_known_name(kind: str, name: str) -> bool:
-    """Say whether something of that kind and name is known; of kinds that are not here, every name is."""
+    """Return whether something of that kind has that name. For an unknown kind, return True."""
     if kind == "agent":
         return (
             name in AGENT_TITLES
@@ -53,7 +56,7 @@ def is_known_name(kind: str, name: str) -> bool:
 
 
 def list_suggested_agent_names() -> set[str]:
-    """Return the agents and programs that a field offers."""
+    """Return the agents and agent programs that a field suggests."""
     return {
         *map(str, Agent.objects.order_by("pk").values_list("pk", flat=True)[:MOST_OFFERED]),
         *AGENT_TITLES,
@@ -61,12 +64,12 @@ def list_suggested_agent_names() -> set[str]:
 
 
 class NamedReachForm(forms.Form):
-    """A form whose `reach` says of what its `name` is. It asks once more about a name that nothing has."""
+    """A form with the fields `reach` (a kind) and `name`. An unknown name must be confirmed."""
 
     is_meant = forms.BooleanField(required=False, label="Use this name anyway", widget=forms.HiddenInput)
 
     def clean(self) -> dict[str, Any]:
-        """Refuse a name that is not known, unless `is_meant`, which is shown from then on, says that it is right."""
+        """Refuse an unknown name unless `is_meant` is checked. That checkbox is then shown."""
         data = self.cleaned_data
         kind, name = data.get("reach", ""), data.get("name", "")
         if name and not data.get("is_meant") and not is_known_name(kind, name):

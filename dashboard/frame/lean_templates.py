@@ -1,8 +1,8 @@
-"""Loads templates without their indentation: what is broken into lines to be read is sent to nobody.
+"""Loads templates without their indentation, so that responses are smaller.
 
-One space stands for a line break and the spaces around it, nothing at the edges of a paragraph, a cell and the
-like. A browser shows it all alike, but for <pre> and <textarea>, which are kept. Rows and live fragments are drawn
-for many people many times a second.
+A line break with the spaces around it becomes one space, or nothing at the edges of a paragraph, a cell and
+the like. Browsers show the same. The contents of `<pre>` and `<textarea>` are not changed. This is done when
+the template is loaded, because rows and live fragments are rendered for many people many times a second.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ BREAK = re.compile(
 
 
 class Loader(filesystem.Loader):
-    """Django's loader of the folders in TEMPLATES' DIRS. A debug page has line numbers of the lean text."""
+    """Django's loader for the folders in DIRS.
+
+    Line numbers in debug pages are those of the stripped template.
+    """
 
     def get_contents(self, origin: Origin) -> str:
         return strip_template_indentation(super().get_contents(origin))
 
 
 def strip_template_indentation(source: str) -> str:
-    """Return a template without the line breaks that only its reader needs."""
+    """Return the template with its line breaks and indentation replaced, as the module describes."""
     return BREAK.sub(replace_line_break, source)
 
 

@@ -1,4 +1,4 @@
-"""The left rail as plain data. A new page adds one line; a line whose URL does not exist yet is not shown."""
+"""The left rail as plain data. A new page adds one entry. An entry whose URL does not exist is not shown."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from coordinator.policy.deciders.waiting import is_anything_snoozed, load_waitin
 
 
 class BadgeNumber(NamedTuple):
-    """What a badge says to one person.
+    """The number in a badge, for one person.
 
     Args:
-        value: the number.
-        own: whether others have another number, so that the stream cannot bring it to all.
-        changes_at: when it changes though no row does; None if it does not.
+        value: The number.
+        own: Whether other people have other numbers, so that it cannot be sent to all pages at once.
+        changes_at: When the number changes without a change in the database; None if it does not.
     """
 
     value: int
@@ -43,21 +43,24 @@ class BadgeNumber(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RailBadge:
-    """A small number beside a label. `number` runs on every page, `shared` for all pages at once where all have the
-    same number; None where they have not. Changes of `topic` update it.
+    """A number next to a label of the rail.
+
+    `number` returns it for one person. `shared` returns it for all people, or None if they have different
+    numbers. Changes of `topic` update it.
     """
 
     number: Callable[[User | AnonymousUser], BadgeNumber]
     shared: Callable[[], int | None]
     topic: str
-    label: str  # what it counts, for screen readers: "waiting"
+    label: str  # what the number counts, for screen readers: "waiting"
 
 
 @dataclass(frozen=True, slots=True)
 class RailEntry:
-    """One line of the rail. `pinned` entries stay in the phone's bottom bar, the others fold under More.
+    """One entry of the rail.
 
-    `letter` opens the page after `g` (static/js/keyboard.js).
+    `pinned` entries are in the bottom bar of phones, the others under More. The keys `g` and `letter` open
+    the page (static/js/keyboard.js).
     """
 
     key: str
@@ -79,7 +82,7 @@ class RailGroup:
 
 
 def count_requests_waiting_for_person(person: User | AnonymousUser) -> BadgeNumber:
-    """Return how many requests wait for the person's decision, without what they snoozed."""
+    """Return how many requests wait for the person's decision, without those that they snoozed."""
     waiting = load_waiting_for_person(person, timezone.now())
     return BadgeNumber(waiting.waiting_count, own=not waiting.is_shared, changes_at=waiting.returns_at)
 
@@ -155,7 +158,7 @@ ENTRIES: tuple[RailEntry, ...] = tuple(entry for group in GROUPS for entry in gr
 
 
 def find_rail_entry_url(entry: RailEntry) -> str | None:
-    """Return the entry's path, or None while no such page exists."""
+    """Return the entry's path, or None if no such page exists."""
     try:
         return reverse(entry.url_name)
     except NoReverseMatch:
@@ -168,9 +171,12 @@ def find_rail_entry_by_key(key: str) -> RailEntry | None:
 
 
 def build_rail_badge_fragments(entry: RailEntry) -> list[PageFragment]:
-    """Return the entry's badge as it stands now, for every open page: one query, however many look on."""
+    """Return the fragment that updates the entry's badge on every open page.
+
+    Return nothing if people have different numbers.
+    """
     count = entry.badge.shared() if entry.badge else None
-    if count is None:  # pages ask for their own (templates/components/_rail_badge.html)
+    if count is None:  # each page fetches its own number (templates/components/_rail_badge.html)
         return []
     html = render_to_string("components/_rail_badge.html", {"item": entry, "count": count})
     return [PageFragment(f"#rail-badge-{entry.key}", html, swap="outerHTML")]

@@ -1,4 +1,4 @@
-"""The rail's numbers, asked for again when what they count has changed."""
+"""The numbers in the rail, which pages fetch again when the counted rows have changed."""
 
 from __future__ import annotations
 

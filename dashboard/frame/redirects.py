@@ -1,4 +1,4 @@
-"""Where pages were when Claude Code was the only agent: people have kept the addresses."""
+"""Redirects from the URLs of pages in earlier releases, when Claude Code was the only agent."""
 
 from __future__ import annotations
 

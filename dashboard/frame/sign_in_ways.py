@@ -1,4 +1,4 @@
-"""By which way a session was signed in: with a password, or at the provider of single sign-on."""
+"""How a session was signed in: with a password, or at the single sign-on provider."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from django.http import HttpRequest
 from coordinator.errors import SignalboxError
 from coordinator.identity.session_store import BY_PROVIDER
 
-LONGEST = 4096  # characters, for it goes into an address
+LONGEST = 4096  # characters; a longer token does not fit into a URL
 
 
 def mark_signed_in_at_provider(request: HttpRequest, id_token: str, *, until: datetime) -> None:
-    """Note that the provider vouches for this session, which ends at `until`: what changed there is then heard of."""
+    """Mark the session as signed in at the provider.
+
+    It ends at `until`, so that changes there take effect.
+    """
     request.session[BY_PROVIDER] = id_token if len(id_token) <= LONGEST else ""
     request.session.set_expiry(until)
 
 
 def mark_signed_in_by_password(request: HttpRequest) -> None:
-    """Note that from now on a password vouches for this session, which ends when it would have."""
+    """Mark the session as signed in with a password, no longer at the provider. Its end does not change."""
     request.session.pop(BY_PROVIDER, None)
 
 
 def session_provider_name(request: HttpRequest) -> str:
-    """Return the name of the provider that vouches for this session; empty where a password does."""
+    """Return the name of the provider at which the session was signed in; empty if with a password."""
     session = getattr(request, "session", None)
     return (
         settings.OIDC_NAME if session is not None and BY_PROVIDER in session and settings.OIDC_ISSUER else ""
@@ -34,7 +37,7 @@ def session_provider_name(request: HttpRequest) -> str:
 
 
 def build_provider_sign_out_url(request: HttpRequest) -> str:
-    """Return where the provider ends its own sign-in and leads back, for a session of its; empty where it cannot."""
+    """Return the URL that signs the person out at the provider and leads back; empty if there is none."""
     if not session_provider_name(request):
         return ""
     from coordinator.identity.openid import provider  # noqa: PLC0415 - an extra
@@ -42,7 +45,7 @@ def build_provider_sign_out_url(request: HttpRequest) -> str:
     try:
         endpoint = provider.provider_description().get("end_session_endpoint")
     except SignalboxError:
-        return ""  # signing out here does not depend on anybody
+        return ""  # sign-out here must work even if the provider does not
     if not endpoint:
         return ""
     query_values = {

@@ -1,7 +1,7 @@
-"""Choice fields that lose nothing: what was saved or posted and cannot be chosen any more stays selected.
+"""Choice fields that keep a saved or posted value selected even if it is no longer a choice.
 
-A form whose choices come from the database is drawn again after an error. A choice that is gone by then would be left
-out, and where nothing selected means everything, saving the page would widen what its editor never touched.
+Without this, a form that is shown again after an error would drop such a value. If no selection means
+everything, saving it would then widen a setting that the editor did not touch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class StoredChoicesMixin:
     unavailable: frozenset[str] = frozenset()
 
     def valid_value(self, value: Any) -> bool:
-        """Return whether the value can be saved: it is offered, and not only shown because it was posted."""
+        """Return whether the value can be saved: it is a choice, and not only shown because it was posted."""
         return super().valid_value(value) and str(value) not in self.unavailable  # type: ignore[misc]
 
 
@@ -35,9 +35,9 @@ class StoredTypedMultipleChoiceField(StoredChoicesMixin, forms.TypedMultipleChoi
 def set_choices_and_keep_saved_values(
     form: forms.BaseForm, name: str, choices: Iterable[tuple[Any, str]], *, saved: Iterable[Any] = ()
 ) -> None:
-    """Let the field offer `choices`, and the form's initial, `saved` and posted values that are not among them.
+    """Set the field's choices to `choices`, and add the initial, `saved` and posted values that are missing.
 
-    Initial and saved values may be saved again as they are. Posted ones are shown by their id and refused.
+    Initial and saved values can be saved again. Posted ones are shown by their id and refused.
     """
     field = form.fields[name]
     assert isinstance(field, StoredChoiceField | StoredMultipleChoiceField | StoredTypedMultipleChoiceField)

@@ -1,4 +1,4 @@
-"""Every component on one page, to look at them together and to take screenshots of (admins only)."""
+"""All components on one page, for comparison and screenshots (admins only)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Light, dark or as the system has it: a cookie, so that the server draws the right one at once."""
+"""The theme: light, dark or the system's.
+
+It is stored in a cookie, so that the server renders the right one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ COOKIE_AGE = 365 * 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """One choice; `scheme` is what the browser reads in `<meta name="color-scheme">`."""
+    """A theme. `scheme` is its value in `<meta name="color-scheme">`."""
 
     name: str
     label: str
@@ -30,5 +33,5 @@ THEMES = {
 
 
 def read_theme_cookie(request: HttpRequest) -> Theme:
-    """Return the theme that the person's cookie names, or the system's."""
+    """Return the theme in the person's cookie, or the system's."""
     return THEMES.get(request.COOKIES.get(COOKIE, ""), THEMES["system"])

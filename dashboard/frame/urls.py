@@ -1,7 +1,7 @@
-"""Every page under /ui/. A subject brings its own module with `app_name`, and one line here.
+"""All pages under /ui/. Each subject adds a module with an `app_name` and one line here.
 
-What its pages are called in the rail stands in frame/rail.py. Who may open a page, and how much it may be sent, its
-view declares (coordinator/identity/declarations.py).
+frame/rail.py has the pages' labels in the rail. Each view declares who may open it and how large its request
+may be (coordinator/identity/declarations.py).
 """
 
 from __future__ import annotations

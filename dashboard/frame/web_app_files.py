@@ -1,4 +1,4 @@
-"""What makes Signalbox an app on a phone's home screen: its manifest, and its service worker with what that keeps."""
+"""The web app manifest and the service worker, with which Signalbox can be installed on a phone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django.urls import reverse
 from dashboard.frame.themes import THEMES
 
 SOURCE = "static/js/service-worker.js"
-# What the offline page is drawn with.
+# Files that the offline page needs.
 SHELL = (
     "css/tokens.css",
     "css/base.css",
@@ -30,7 +30,7 @@ SHELL = (
     "favicon.svg",
     "icons.svg",
 )
-ACCENT, GROUND = "#2f5fde", "#f7f8fa"  # of the icon, and behind it while the app starts
+ACCENT, GROUND = "#2f5fde", "#f7f8fa"  # of the icon, and of the background while the app starts
 
 
 def build_web_app_manifest() -> dict[str, Any]:
@@ -58,7 +58,7 @@ def build_web_app_manifest() -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def build_service_worker() -> str:
-    """Return the service worker: what it has to know of this release, and its source."""
+    """Return the service worker's source, preceded by what it must know about this release."""
     source = Path(settings.BASE_DIR, SOURCE).read_text()
     worker_settings = {
         "version": release_digest(),
@@ -71,9 +71,10 @@ def build_service_worker() -> str:
 
 
 def build_picture_data_url(picture: str) -> str:
-    """Return a picture as a URL that holds it: a browser shows a notification only once its pictures are there.
+    """Return a picture as a data URL.
 
-    Where the network hangs Chromium waits 90 s for each.
+    Browsers show a notification only after they have loaded its pictures; Chromium waits 90 s for each if the
+    network does not answer.
     """
     data = Path(settings.BASE_DIR, "static/img", picture).read_bytes()
     return "data:image/png;base64," + b64encode(data).decode()
@@ -81,7 +82,7 @@ def build_picture_data_url(picture: str) -> str:
 
 @lru_cache(maxsize=1)
 def release_digest() -> str:
-    """Return what changes with every release that a browser could notice: static files, worker, offline page."""
+    """Return a digest of all that a browser can notice: static files, service worker, offline page."""
     digest = hashlib.sha256(Path(settings.BASE_DIR, SOURCE).read_bytes())
     digest.update(render_to_string("push/offline.html", {"theme": THEMES["system"]}).encode())
     digest.update(str(getattr(staticfiles_storage, "manifest_hash", "")).encode())

@@ -1,1 +1,1 @@
-"""The help pages at /ui/help/: which there are, how they are read and drawn, and the search over them."""
+"""The help pages at /ui/help/: the list of pages, their rendering, and the search."""

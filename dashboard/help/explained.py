@@ -1,6 +1,6 @@
-"""Which help page explains a page: the frame shows a link "How this works" there.
+"""Which help page explains a page. The frame links to it as "How this works".
 
-A row names the page by its URL name and the help by its page and, where only a part explains it, that part's anchor.
+Each row has a page's URL name, and the help page, with an anchor if only a section explains it.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ EXPLAINED: dict[str, str] = {
 
 
 def help_url(target: str) -> str:
-    """Return the address of a help page, or of a part of it (`approvals#who-decides`)."""
+    """Return the URL of a help page or of a section of it (`approvals#who-decides`)."""
     name, _, anchor = target.partition("#")
     return reverse("help:page", args=[name]) + (f"#{anchor}" if anchor else "")
 
 
 def help_url_explaining_page(request: HttpRequest) -> str:
-    """Return the address of the help that explains the page of this request; nothing where none does."""
+    """Return the URL of the help about the request's page; empty if there is none."""
     match = request.resolver_match
     target = EXPLAINED.get(match.view_name) if match else None
     return help_url(target) if target else ""

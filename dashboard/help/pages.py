@@ -1,7 +1,7 @@
-"""The help pages: one row for each Markdown file of the documentation's folder that is served at /ui/help/.
+"""The help pages: one entry for each Markdown file of the documentation that is served at /ui/help/.
 
-A page is found by its name in this table alone, so no part of a URL ever becomes a path.
-`python -m dashboard.help.pages` prints the lists of them in README.md and .docs/README.md.
+A page is looked up by its name in this table, so no part of a URL is ever used as a path.
+`python -m dashboard.help.pages` prints the lists of pages for README.md and .docs/README.md.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ from django.conf import settings
 
 @dataclass(frozen=True, slots=True)
 class HelpPage:
-    """One page: `name` in its URL and of its file, `title` as in its first heading, `summary` for lists of pages."""
+    """A help page.
+
+    `name` is that of its URL and file, `title` its first heading, `summary` for lists of pages.
+    """
 
     name: str
     title: str
     summary: str
 
     def read_markdown(self) -> str:
-        """Return the page's Markdown from the folder of the setting HELP_FOLDER."""
+        """Return the page's Markdown from the folder in the setting HELP_FOLDER."""
         return (settings.HELP_FOLDER / f"{self.name}.md").read_text(encoding="utf-8")
 
 
-# In the order in which they are read, by subject.
+# By subject, in reading order.
 SUBJECTS: dict[str, tuple[HelpPage, ...]] = {
     "Begin": (
         HelpPage("install", "Install", "On one machine, as a service, apart from the agents; the demo."),
@@ -72,17 +75,17 @@ SUBJECTS: dict[str, tuple[HelpPage, ...]] = {
     ),
 }
 PAGES: dict[str, HelpPage] = {page.name: page for pages in SUBJECTS.values() for page in pages}
-# The pictures on them, by the name in their URL and of their file.
+# The pictures on the pages, by the name of their URL and file.
 PICTURES = ("session-light", "session-dark", "approvals-phone-light", "approvals-phone-dark")
 
 
 def read_picture(name: str) -> bytes:
-    """Return a picture of PICTURES from the folder of the setting HELP_FOLDER."""
+    """Return the content of a picture in PICTURES, from the folder in the setting HELP_FOLDER."""
     return bytes((settings.HELP_FOLDER / "pictures" / f"{name}.webp").read_bytes())
 
 
 def help_page_list_for_readme() -> str:
-    """Return the list of the pages as it stands in README.md."""
+    """Return the list of pages for README.md."""
     return "\n".join(
         f"- **{subject}:** " + ", ".join(f"[{page.title}](.docs/{page.name}.md)" for page in pages)
         for subject, pages in SUBJECTS.items()
@@ -90,7 +93,7 @@ def help_page_list_for_readme() -> str:
 
 
 def help_page_list_for_docs_index() -> str:
-    """Return the list of the pages as it stands in .docs/README.md, with their summaries."""
+    """Return the list of pages for .docs/README.md, with their summaries."""
     return "\n\n".join(
         f"## {subject}\n\n" + "\n".join(f"- [{page.title}]({page.name}.md): {page.summary}" for page in pages)
         for subject, pages in SUBJECTS.items()

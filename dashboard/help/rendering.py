@@ -1,4 +1,4 @@
-"""A help page as HTML."""
+"""Renders a help page as HTML."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dashboard.help.pages import PAGES, HelpPage
 from dashboard.rendering.allowance import RenderingAllowance
 from dashboard.text.markdown import RenderedHtml, render_documentation_page
 
-RENDERING_SECONDS = 5.0  # the text is ours and always takes some milliseconds: a busy machine is waited for
+RENDERING_SECONDS = 5.0  # generous for a busy machine; our own text takes milliseconds
 
 
 def render_page(page: HelpPage, scheme: str) -> RenderedHtml:
     """Return the page as HTML without its first heading.
 
-    scheme: the reader's colour scheme, as in `<meta name="color-scheme">`.
+    Args:
+        page: The help page.
+        scheme: The reader's colour scheme, as in `<meta name="color-scheme">`.
     """
     _, _, body = page.read_markdown().partition("\n")
     with RenderingAllowance(RENDERING_SECONDS).share_allowance_in_block():

@@ -1,4 +1,4 @@
-"""Search over the help pages. All of them are small, so each search reads every section."""
+"""Search in the help pages. They are small, so each search reads all sections."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ EXCERPT_LENGTH = 220  # characters
 IN_TITLE, IN_HEADING = (
     100,
     30,
-)  # what a term there counts; in the text each time counts 1, at most MAX_IN_TEXT
+)  # score of a term in a title or heading; each occurrence in the text scores 1, up to MAX_IN_TEXT
 MAX_IN_TEXT = 5
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A section that has all terms, with its heading and a piece of its text; `<mark>` stands around the terms."""
+    """A section that contains all terms, with its heading and an excerpt. `<mark>` is around each term."""
 
     section: Section
     heading: SafeString
@@ -29,17 +29,17 @@ class SearchResult:
 
 
 def search_terms(query: str) -> list[str]:
-    """Return the words to look for, in lower case."""
+    """Return the query's words in lower case."""
     return query[:MAX_QUERY_LENGTH].casefold().split()[:MAX_TERMS]
 
 
 def search_help(query: str) -> list[SearchResult]:
-    """Return the sections that have every term in their page's title, heading or text, the best first."""
+    """Return the sections that contain every term in their page's title, heading or text, best first."""
     terms = search_terms(query)
     if not terms:
         return []
     scored = [(score, section) for section in all_sections() if (score := score_section(section, terms))]
-    scored.sort(key=lambda pair: -pair[0])  # equal ones stay in the order of the pages
+    scored.sort(key=lambda pair: -pair[0])  # the sort is stable: equal scores keep the order of the pages
     return [
         SearchResult(
             section,
@@ -51,7 +51,7 @@ def search_help(query: str) -> list[SearchResult]:
 
 
 def score_section(section: Section, terms: list[str]) -> int:
-    """Return how well a section fits; 0 where a term is missing, or stands in the page's title alone."""
+    """Return the score of a section; 0 if a term is missing, or if all terms are only in the page's title."""
     title, heading, text = (
         section_text.casefold() for section_text in (section.page.title, section.heading, section.text)
     )
@@ -70,7 +70,7 @@ def score_section(section: Section, terms: list[str]) -> int:
 
 
 def cut_excerpt(text: str, terms: list[str]) -> str:
-    """Return a piece of the text around the first term, cut at words."""
+    """Return an excerpt of the text around the first term, cut between words."""
     folded = text.casefold()
     positions = [position for term in terms if (position := folded.find(term)) >= 0]
     start = max(0, min(positions, default=0) - EXCERPT_LENGTH // 4)

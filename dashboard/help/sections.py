@@ -1,4 +1,4 @@
-"""The sections of the help pages: what the tables of contents list, and what the search looks through."""
+"""The sections of the help pages, for tables of contents and the search."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _SPACE = re.compile(r"[\s|\\]+")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The text below one heading, up to the next. `level` is 1 for a page's beginning, whose `anchor` is empty."""
+    """The text of one heading, up to the next one.
+
+    `level` is 1 for a page's beginning, whose `anchor` is empty.
+    """
 
     page: HelpPage
     level: int
@@ -30,7 +33,7 @@ class Section:
 
 @cache
 def page_sections(name: str) -> tuple[Section, ...]:
-    """Return a page's sections; read once in each process."""
+    """Return the sections of a page. They are read once in each process."""
     page = PAGES[name]
     sections: list[tuple[int, str, list[str]]] = []
     in_code = False
@@ -59,6 +62,6 @@ def all_sections() -> list[Section]:
 
 
 def strip_markdown(lines: list[str]) -> str:
-    """Return Markdown as one line of words."""
+    """Return the lines' text without Markdown, as one line."""
     text = _MARK_UP.sub("", _LINK.sub(r"\1", "\n".join(lines)))
     return _SPACE.sub(" ", text).strip()

@@ -1,4 +1,4 @@
-"""Lists as files, written row by row so that a million rows need no memory."""
+"""Exports of lists as files, streamed row by row, so that large ones need little memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 from django.http import StreamingHttpResponse
 
-# A spreadsheet runs a cell that begins so; the quote in front makes it words again.
+# A spreadsheet evaluates a cell that begins with one of these as a formula; a leading quote prevents that.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def build_csv_response(
     name: str, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]
 ) -> StreamingHttpResponse:
-    """Answer with a CSV file of `columns`; values that are no text are written as JSON."""
+    """Return a CSV file of `columns` as a streamed response. Values that are not text are written as JSON."""
     return build_download_response(f"{name}.csv", "text/csv; charset=utf-8", iterate_csv_lines(columns, rows))
 
 

@@ -1,4 +1,4 @@
-"""Pages of a list that grows while it is read: by id, newest first, so that no row is skipped or shown twice."""
+"""Keyset pagination by id, newest first. It skips and repeats no row while the list grows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = 50
 
 @dataclass(frozen=True, slots=True)
 class KeysetPage(Generic[M]):
-    """One page, and the query strings of its neighbours (empty where there is none)."""
+    """One page, and the query strings of the newer and older page (empty if there is none)."""
 
     rows: list[M]
     newer: str
@@ -26,7 +26,7 @@ class KeysetPage(Generic[M]):
 
 
 def load_keyset_page(rows: QuerySet[M], query: QueryDict, size: int = PAGE) -> KeysetPage[M]:
-    """Return the page that `?before=ID` or `?after=ID` names; without either, the newest rows."""
+    """Return the page of `?before=ID` or `?after=ID`; without either, the newest rows."""
     before, after = parse_row_id(query.get("before")), parse_row_id(query.get("after"))
     if after is not None:
         newer_rows = list(reversed(rows.filter(pk__gt=after).order_by("pk")[: size + 1]))
@@ -43,7 +43,7 @@ def load_keyset_page(rows: QuerySet[M], query: QueryDict, size: int = PAGE) -> K
 
 
 def parse_row_id(text: str | None) -> int | None:
-    """Return an id that the database can compare with; None for anything else."""
+    """Return the text as an id that fits into the database; None if it is not one."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
 
 

@@ -1,4 +1,4 @@
-"""Lists of any length: a page's rows are read, the rest is counted only as far as anyone would page."""
+"""Pagination of large lists. Rows are counted only up to a limit."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ COUNTED = 10_000
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]
-    """Counts up to COUNTED rows. `capped` says that there are more: filters and search lead to those.
+    """Counts at most COUNTED rows. If `capped` is true there are more, which filters and search can find.
 
-    Counting ten million events takes a database seconds, and nobody turns to page 200,000.
+    A database takes seconds to count ten million events, and nobody turns to page 200,000.
     """
 
     object_list: QuerySet  # type: ignore[type-arg]
 
     @cached_property
     def capped(self) -> bool:
-        """Say whether there are more rows than can be paged through."""
+        """Return whether there are more rows than COUNTED."""
         return self.row_count_up_to_cap > COUNTED
 
     @cached_property
@@ -34,7 +34,7 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]
 
 
 class ScannedPaginator(CappedPaginator):
-    """The same for filters that no index serves: the table is read once, for the number and for the page."""
+    """A paginator for filters without an index: one scan of the table gives both the count and the page."""
 
     @cached_property
     def primary_keys_up_to_cap(self) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The statuses that a list's rows have, as filters with numbers."""
+"""The statuses of a list's rows as filters with counts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from django.utils.text import capfirst
 from dashboard.lists.paginator import COUNTED
 from dashboard.text.states import find_status_style
 
-MOST_STATUSES = 50  # other programs may write words of their own
+MOST_STATUSES = 50  # other programs may store statuses of their own
 
-# From one value to the next, and each counted no further than a page says: GROUP BY would read every row's entry.
+# Steps from one status to the next and counts each up to a limit. GROUP BY would read every row of the index.
 NUMBERS = """
 WITH RECURSIVE found (word) AS (
     SELECT min(status) FROM {table}
@@ -31,7 +31,7 @@ FROM found WHERE word IS NOT NULL LIMIT {statuses}
 
 @dataclass(frozen=True, slots=True)
 class StatusFacet:
-    """A status as a filter, and how many rows have it (COUNTED + 1 for any number above COUNTED)."""
+    """A status as a filter, with its number of rows (COUNTED + 1 for any number above COUNTED)."""
 
     word: str
     count: int
@@ -47,9 +47,9 @@ class StatusFacet:
 def load_status_facets(
     table: Literal["sessions", "runs"], known_statuses: Sequence[str], query: QueryDict, condition: str = ""
 ) -> list[StatusFacet]:
-    """Return the statuses that there are, the `known_statuses` ones in their order, each with its number.
+    """Return a filter for each status in the table, `known_statuses` first, with its count.
 
-    `condition` is SQL that rows which are counted must meet; a status of which none does is left out.
+    `condition` is SQL that counted rows must meet. A status with no such row is left out.
     """
     statement = NUMBERS.format(
         table=table,
@@ -72,9 +72,13 @@ def build_status_facets(
     name: str = "status",
     labels: Mapping[str, str] = MappingProxyType({}),
 ) -> list[StatusFacet]:
-    """Return filters for the statuses with these numbers; `name` is the query's word for them.
+    """Return a filter for each status in `numbers`.
 
-    `labels` are for words that would mislead as they are.
+    Args:
+        numbers: The number of rows of each status.
+        query: The current query string.
+        name: The name of the status in the query string.
+        labels: Labels for statuses whose usual label would mislead.
     """
     chosen = query.get(name, "")
     return [
@@ -90,7 +94,7 @@ def build_status_facets(
 
 
 def query_string_with_changed_values(query: QueryDict, **values: str) -> str:
-    """Return the query string with `values` set (an empty one is left out), back on the first page."""
+    """Return the query string with `values` set, on the first page. An empty value removes its parameter."""
     new_query = query.copy()
     for name, value in {"page": "", **values}.items():
         new_query.pop(name, None)
@@ -100,5 +104,5 @@ def query_string_with_changed_values(query: QueryDict, **values: str) -> str:
 
 
 def query_pairs_of_named_fields(query: QueryDict, *names: str) -> list[tuple[str, str]]:
-    """Return what the query says of `names`, for a form that narrows the list further."""
+    """Return the parameters in `names` that the query has, for a form that filters the list further."""
     return [(name, str(query[name])) for name in names if query.get(name)]

@@ -1,7 +1,7 @@
-"""How a tool call looks: an icon, one line that says what it was for, and its input and output as parts.
+"""How a tool call is displayed: an icon, a one-line title, and its input and output as parts.
 
-Each family of tools (shell, files, search, web, agents, MCP) has one module; whatever is not known gets a good
-default. The same looks serve the timeline, search results and whoever has to judge a call before it runs.
+Each family of tools (shell, files, search, web, agents, MCP) has one module; unknown tools get a default
+display. Timelines, search results and approval cards use the same displays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FAMILIES = {**shell.TOOLS, **files.TOOLS, **web.TOOLS, **subagents.TOOLS}
 def build_call_display(
     tool_name: str | None, tool_input: StoredValue | None, tool_output: StoredValue | None, error: str | None
 ) -> CallDisplay:
-    """Return how a call looks, whatever its values are; nothing in them is trusted to have a shape."""
+    """Return the display of a call. Its values may have any shape; none causes an error."""
     name = tool_name or "tool"
     input_value = tool_input.value if tool_input else None
     output_value = tool_output.value if tool_output else None
@@ -49,7 +49,7 @@ def build_call_display(
 
 
 def build_display_of_unknown_tool(name: str, tool_input: Any, output: Any) -> CallDisplay:
-    """Return the look of a tool that we know nothing about."""
+    """Return the display of a tool that no family knows."""
     return CallDisplay(
         icon="tool",
         name=name,
@@ -60,5 +60,5 @@ def build_display_of_unknown_tool(name: str, tool_input: Any, output: Any) -> Ca
 
 
 def first_nonblank_line_cut_short(text: str) -> str:
-    """Return a text's first line that says something, cut to a glance."""
+    """Return the first line of the text that is not blank, cut to 160 characters."""
     return next((line.strip()[:160] for line in text.splitlines() if line.strip()), "")

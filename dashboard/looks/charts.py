@@ -1,10 +1,19 @@
-"""Charts: what their rows hold, in percent of a drawing that is stretched to its place.
+"""Charts as data.
 
-Each is drawn by a template of templates/components: `_bar_chart.html` a bar, `_day_columns.html` a column a day,
-`_stacked_columns.html` a column a day or hour in pieces, `_axis_chart.html` the same between axes, `_heat_map.html` a
-square a day, `_heat_rows.html` a square an hour in rows, `_link_graph.html` things in columns that lead to each other;
-`_link_outline.html` says the same as nested lists, for phones.
-static/css/charts.css says how they look.
+Positions and sizes are in percent of the drawing, which is stretched to the available space.
+
+Each kind is drawn by a template in templates/components:
+
+- `_bar_chart.html`: bars.
+- `_day_columns.html`: a column for each day.
+- `_stacked_columns.html`: a column for each day or hour, split into pieces.
+- `_axis_chart.html`: the same with axes.
+- `_heat_map.html`: a square for each day.
+- `_heat_rows.html`: rows with a square for each hour.
+- `_link_graph.html`: boxes in columns with lines between them.
+- `_link_outline.html`: the same as nested lists, for phones.
+
+static/css/charts.css has their styles.
 """
 
 from __future__ import annotations
@@ -18,12 +27,12 @@ from typing import Any
 
 from dashboard.templatetags.signalbox import count_of
 
-COLUMN = 0.8  # of its day's width; the rest is the gap to the next
+COLUMN = 0.8  # of the width of a day; the rest is the gap
 
 
 @dataclass(frozen=True, slots=True)
 class CountBar:
-    """One bar, `share` of the longest; `parts` split it by outcome."""
+    """One bar. `share` is its length in percent of the longest bar; `parts` split it by outcome."""
 
     label: str
     number: int
@@ -33,7 +42,7 @@ class CountBar:
 
 @dataclass(frozen=True, slots=True)
 class BarSegment:
-    """A piece of a bar: where it begins and how long it is."""
+    """A piece of a bar: its outcome, its number, and its start and width in percent."""
 
     outcome: str
     number: int
@@ -43,7 +52,7 @@ class BarSegment:
 
 @dataclass(frozen=True, slots=True)
 class DayColumn:
-    """One day's column; `words` say what it stands for, nothing on a day that has none."""
+    """The column of one day. `words` describe its value, or are empty."""
 
     day: date
     words: str
@@ -59,7 +68,10 @@ class DayColumn:
 def build_day_columns(
     heights: Mapping[date, tuple[float, str]], last: date, days: int
 ) -> Sequence[DayColumn]:
-    """Return a column for each of the `days` days up to `last`: its share of the tallest and its words, by day."""
+    """Return a column for each of the `days` days up to `last`.
+
+    `heights` has the share of the tallest column (0 to 1) and the description of each day's value.
+    """
     each = 100 / days
     columns = []
     for index in range(days):
@@ -71,12 +83,12 @@ def build_day_columns(
     return columns
 
 
-MOST_SERIES = 6  # told apart by colour; the rest is one more
+MOST_SERIES = 6  # colours that can be told apart; further series are combined into one more
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnPiece:
-    """A piece of a column: of which series (its number, from 1), and what it stands for."""
+    """A piece of a column: its series (numbered from 1), description, and top and height in percent."""
 
     series: int
     words: str
@@ -86,7 +98,7 @@ class ColumnPiece:
 
 @dataclass(frozen=True, slots=True)
 class StackedColumn:
-    """The column of one slot of time, with its pieces from the bottom up."""
+    """The column of one time slot, with its pieces from the bottom up."""
 
     label: str
     x: float
@@ -101,9 +113,13 @@ def build_stacked_columns(
     *,
     tallest: float = 0.0,
 ) -> list[StackedColumn]:
-    """Return a column for each slot: the values by slot and series, in shares of the tallest, and their words.
+    """Return a column for each slot, as high as its share of the tallest column.
 
-    `tallest` is what the chart's whole height stands for, where that is more than the tallest column.
+    Args:
+        slots: The labels of the columns.
+        series: The names of the series.
+        values: The value and its description, by slot and series.
+        tallest: The value of the chart's full height, if it is more than the tallest column.
     """
     sums = {slot: sum(values.get((slot, name), (0.0, ""))[0] for name in series) for slot in slots}
     tallest = max(tallest, *sums.values(), 0.0) or 1.0
@@ -121,23 +137,23 @@ def build_stacked_columns(
     return columns
 
 
-HEAT_LEVELS = 4  # shades of a day that has something
+HEAT_LEVELS = 4  # shades of days with a value
 
 
 @dataclass(frozen=True, slots=True)
 class HeatMapDay:
-    """A square of a heat map: the week it is in, its weekday, and a shade from 0 (nothing) to HEAT_LEVELS."""
+    """A square of a heat map: its day, week, weekday, and a shade from 0 (no value) to HEAT_LEVELS."""
 
     day: date
     week: int
-    weekday: int  # from 0, a Monday
+    weekday: int  # 0 is Monday
     level: int
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """A year's days in columns of weeks; the months are named above the week in which they begin."""
+    """The days of a year in columns of weeks. `months` are the names above the weeks in which they begin."""
 
     days: Sequence[HeatMapDay]
     weeks: int
@@ -145,7 +161,7 @@ class HeatMap:
 
     @property
     def rows(self) -> list[tuple[date, list[HeatMapDay | None]]]:
-        """Return a week a row, its Monday first, as a table has them; None for days outside the map."""
+        """Return the weeks as rows of a table, Monday first; None for days outside the map."""
         days = {(square.week, square.weekday): square for square in self.days}
         first = self.days[0].day - timedelta(days=self.days[0].weekday)
         return [
@@ -155,16 +171,21 @@ class HeatMap:
 
 
 def heat_levels_by_value(values: Iterable[float]) -> dict[float, int]:
-    """Return the shade of each value above 0: its quarter among them."""
+    """Return the shade of each value above 0, by its quartile among them."""
     in_order = sorted(value for value in values if value > 0)
     return {
-        value: -(-HEAT_LEVELS * bisect_right(in_order, value) // len(in_order))  # of the smallest, rank 1
+        value: -(-HEAT_LEVELS * bisect_right(in_order, value) // len(in_order))  # the smallest has rank 1
         for value in in_order
     }
 
 
 def build_heat_map(values: Mapping[date, tuple[float, str]], last: date, days: int) -> HeatMap:
-    """Return the squares of the `days` days up to `last`; a day's shade is its quarter among days with something."""
+    """Return the squares of the `days` days up to `last`.
+
+    A day's shade is its quartile among days with a value.
+
+    `values` has the value and the description of each day.
+    """
     first = last - timedelta(days=days - 1)
     monday = first - timedelta(days=first.weekday())
     levels = heat_levels_by_value(value for value, _ in values.values())
@@ -181,7 +202,7 @@ def build_heat_map(values: Mapping[date, tuple[float, str]], last: date, days: i
 
 @dataclass(frozen=True, slots=True)
 class HeatSquare:
-    """A square of a row: which column it is in, its shade, its number and what it stands for."""
+    """A square in a row: its column, shade, number and description."""
 
     x: int
     level: int
@@ -191,7 +212,7 @@ class HeatSquare:
 
 @dataclass(frozen=True, slots=True)
 class HeatRow:
-    """A row of squares: what it is about, the squares that have something, and their sum."""
+    """A row of squares: its label and subject, its squares with a number, and their sum."""
 
     label: str
     subject: Any
@@ -201,7 +222,7 @@ class HeatRow:
 
 @dataclass(frozen=True, slots=True)
 class HeatRows:
-    """Rows of squares over the same columns; `marks` name some columns."""
+    """Rows of squares over the same columns. `marks` are the labels below the columns."""
 
     rows: Sequence[HeatRow]
     columns: Sequence[str]
@@ -209,7 +230,7 @@ class HeatRows:
 
     @property
     def table_rows(self) -> list[tuple[HeatRow, list[int]]]:
-        """Return each row with its number in every column."""
+        """Return each row with its number in every column, 0 if it has no square there."""
         column_indexes = range(len(self.columns))
         numbers = [{square.x: square.number for square in row.squares} for row in self.rows]
         return [
@@ -224,7 +245,14 @@ def build_heat_rows(
     marks: Sequence[str],
     unit: str,
 ) -> HeatRows:
-    """Return rows of squares from labels, subjects and numbers by column; `unit` is what one of a number is."""
+    """Return rows of squares.
+
+    Args:
+        rows: The label, the subject, and the numbers by column of each row.
+        columns: The labels of the columns.
+        marks: The labels below the columns.
+        unit: The noun for what is counted, in the singular.
+    """
     levels = heat_levels_by_value(number for *_, numbers in rows for number in numbers.values())
     return HeatRows(
         [
@@ -246,20 +274,23 @@ def build_heat_rows(
 
 
 NICE_STEPS = (1, 2, 5, 10)
-# Seconds that an axis of durations is divided by.
+# Steps for an axis of durations, in seconds.
 NICE_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 43200, 86400)
 
 
 @dataclass(frozen=True, slots=True)
 class AxisTick:
-    """A line across a chart: where it is, in percent from the top, and what it stands for."""
+    """A horizontal line of a chart: its position in percent from the top, and its label."""
 
     top: float
     label: str
 
 
 def find_axis_top(largest: float, steps: Sequence[float] = ()) -> float:
-    """Return what the whole height of a chart stands for: the least round number that is not below `largest`."""
+    """Return the value of a chart's full height: the smallest round number that is not below `largest`.
+
+    With `steps` it is one of these, or a multiple of the last.
+    """
     if steps:
         rounded = next((step for step in steps if step >= largest), None)
         return rounded if rounded is not None else math.ceil(largest / steps[-1]) * steps[-1]
@@ -268,21 +299,24 @@ def find_axis_top(largest: float, steps: Sequence[float] = ()) -> float:
 
 
 def build_axis_ticks(top: float, label: Callable[[float], str], pieces: int = 2) -> list[AxisTick]:
-    """Return the lines of a chart whose height stands for `top`, from the highest to 0."""
+    """Return the horizontal lines of a chart with the height `top`, from the highest to 0.
+
+    `pieces` is the number of intervals between them.
+    """
     return [
         AxisTick(round(100 * (1 - piece / pieces), 3), label(top * piece / pieces) if piece else "0")
         for piece in range(pieces, -1, -1)
     ]
 
 
-MIN_AXIS_STEPS = 2  # of a chart of amounts; it has five at most
+MIN_AXIS_STEPS = 2  # of a chart of amounts; there are at most five
 UNITS = ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k"))
-NEARLY_EQUAL = 1e-9  # by which a quotient of floats may be off
+NEARLY_EQUAL = 1e-9  # relative rounding error of a quotient of floats
 
 
 @dataclass(frozen=True, slots=True)
 class StackedChart:
-    """Columns with the lines across them, from the highest to 0, and what stands below them."""
+    """Columns with horizontal lines, from the highest to 0, and the labels below them."""
 
     columns: list[StackedColumn]
     ticks: list[AxisTick]
@@ -290,7 +324,7 @@ class StackedChart:
 
     @property
     def axis_interval_count(self) -> int:
-        """Return how many pieces the lines divide the chart into."""
+        """Return the number of intervals between the lines."""
         return len(self.ticks) - 1
 
 
@@ -305,7 +339,7 @@ def build_amount_chart(
 ) -> StackedChart:
     """Return stacked columns of money or of numbers, with lines at round amounts.
 
-    `top` is what the whole height stands for, where that is more than the tallest column.
+    `top` is the value of the full height, if it is more than the tallest column.
     """
     sums = (sum(values.get((slot, name), (0.0, ""))[0] for name in series) for slot in slots)
     largest = max(sums, default=0.0)
@@ -321,7 +355,10 @@ def build_amount_chart(
 
 
 def find_axis_step(largest: float, *, is_money: bool = False) -> float:
-    """Return the largest round step of which `largest` holds MIN_AXIS_STEPS; 1 at least of what is no money."""
+    """Return the largest round step that fits MIN_AXIS_STEPS times into `largest`.
+
+    It is at least 1, unless it is money.
+    """
     magnitude = 10.0 ** math.floor(math.log10(largest / MIN_AXIS_STEPS))
     most = largest / MIN_AXIS_STEPS * (1 + NEARLY_EQUAL)
     step = magnitude * max(nice for nice in NICE_STEPS if nice * magnitude <= most)
@@ -336,13 +373,13 @@ def format_axis_amount(value: float, step: float, *, is_money: bool) -> str:
     return f"${value:,.{max(2, len(f'{step:.8f}'.rstrip('0').partition('.')[2]))}f}"
 
 
-GRAPH_COLUMN, GRAPH_ROW, GRAPH_BOX = 340, 34, 220  # in pixels: from a column to the next, of a row, of a box
-GRAPH_INSET = 3  # between the boxes of neighbouring rows
+GRAPH_COLUMN, GRAPH_ROW, GRAPH_BOX = 340, 34, 220  # pixels: column to column, row height, box width
+GRAPH_INSET = 3  # pixels between boxes of neighbouring rows
 
 
 @dataclass(frozen=True, slots=True)
 class GraphBox:
-    """A thing in a graph: its label, where it leads to, and its place."""
+    """A box of a graph: its label, its link, and its position in pixels."""
 
     label: str
     url: str
@@ -356,7 +393,7 @@ class GraphBox:
 
 @dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """A line between two boxes, its tone, and what it stands for."""
+    """A line between two boxes: its SVG path, its tone (a CSS class), and its description."""
 
     path: str
     tone: str
@@ -365,7 +402,7 @@ class GraphEdge:
 
 @dataclass(frozen=True, slots=True)
 class LinkGraph:
-    """Boxes in columns, and the lines between them."""
+    """Boxes in columns, and the lines between them. Sizes are in pixels."""
 
     boxes: Sequence[GraphBox]
     edges: Sequence[GraphEdge]
@@ -379,9 +416,11 @@ def build_link_graph(
     columns: Sequence[Mapping[Hashable, tuple[str, str]]],
     links: Sequence[tuple[tuple[int, Hashable], tuple[int, Hashable], str, str]],
 ) -> LinkGraph:
-    """Return a graph of columns (label and address by key) and links (from, to, tone and words).
+    """Return a graph. A shorter column is spread over the height of the longest.
 
-    Each end of a link is a column's number and a key in it. A shorter column is spread over the height of the longest.
+    Args:
+        columns: The label and the URL of each box, by key, for each column.
+        links: The start, end, tone and description of each line. An end is a column's number and a key in it.
     """
     rows = max((len(column) for column in columns), default=0)
     boxes: dict[tuple[int, Hashable], GraphBox] = {}
@@ -404,7 +443,7 @@ def build_link_graph(
 
 @dataclass(slots=True)
 class OutlineNode:
-    """A thing in a nested list: its label, where it leads to, the tone of its line, what the line stands for."""
+    """An item of a nested list: its label, its link, and the tone and description of its line."""
 
     label: str
     url: str

@@ -1,4 +1,4 @@
-"""Files: read, written, edited, searched."""
+"""Displays of file tools: read, write, edit, search."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def build_file_edit_call_display(name: str, tool_input: dict[str, Any], output: 
 
 
 def diff_text_lines(old: str, new: str) -> Iterator[Line]:
-    """Yield the lines of both texts with ` `, `-`, `+` or, between distant changes, `@`."""
+    """Yield the lines of a diff with the signs ` `, `-`, `+`, and `@` between distant changes."""
     return diffs.walk_diff_hunks(old.splitlines(), new.splitlines())
 
 
@@ -133,7 +133,7 @@ def parse_patch_line(line: str) -> Line:
 
 
 def build_write_tool_result_parts(output: Any) -> list[DisplayPart]:
-    """Return a writing tool's answer where it says more than that it worked."""
+    """Return the output of a writing tool; empty if it only confirms what was written."""
     if isinstance(output, dict) and ({"structuredPatch", "filePath"} & output.keys()):
         return []
     return build_output_parts(output, "Answer")
@@ -198,7 +198,7 @@ def build_todo_list_call_display(
     name: str,
     tool_input: dict[str, Any],
     output: Any,  # noqa: ARG001
-) -> CallDisplay | None:  # every look has it
+) -> CallDisplay | None:  # all display functions have this parameter
     items = tool_input.get("todos")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         return None
@@ -224,7 +224,7 @@ def build_todo_list_call_display(
 
 
 def path_file_name(path: str) -> str:
-    """Return the last part of a path, by which code is coloured."""
+    """Return the last part of a path. Its extension selects the language for highlighting."""
     return PurePosixPath(path.replace("\\", "/")).name
 
 

@@ -1,7 +1,7 @@
-"""How a tool's input becomes parts: what acts (a command, changes, a content), then every other field.
+"""Turns a tool's input into parts: first what acts (a command, changes, a content), then every other field.
 
-A timeline's row draws it at a glance: shortened, and without what its title says. A card draws it exactly, to be
-judged: every field and every character, nothing formatted.
+A timeline shows a short form, without what the title already says. A card shows the exact input for a
+decision: every field and every character, without formatting.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ PATHS = ("file_path", "filePath", "path", "notebook_path", "filename", "target_f
 CONTENTS = ("content", "contents", "text")
 OLD = ("old_string", "old_str", "old_text", "oldText")
 NEW = ("new_string", "new_str", "new_text", "newText", "new_source")
-SHORT = 120  # characters of a value that a card shows beside its name
+SHORT = 120  # characters of a value that a card shows next to its name
 
-Change = tuple[str, str]  # a text before and after
+Change = tuple[str, str]  # the text before and after
 
 
 def build_exact_input_parts_for_approver(value: Any) -> list[DisplayPart]:
-    """Return a tool's input for the person who judges it."""
+    """Return the parts of a tool's input in the exact form, for an approver."""
     if value is None:
         return []
     if not isinstance(value, Mapping):
@@ -36,47 +36,57 @@ def build_exact_input_parts_for_approver(value: Any) -> list[DisplayPart]:
 
 
 class InputFields:
-    """The fields of an input. What is drawn, or said elsewhere, is taken out; then what is left is drawn, too."""
+    """The fields of an input.
+
+    Those that are drawn or mentioned elsewhere are removed; the rest is drawn at the end.
+    """
 
     def __init__(self, tool_input: Mapping[str, Any], *, exact: bool = False) -> None:
         self.left = dict(tool_input)
         self.exact = exact
 
     def pop_first_text_field(self, *names: str) -> str:
-        """Take out the first of these that is a text with something in it; return an empty one where none is."""
+        """Remove and return the first of these fields that is a nonempty text.
+
+        Return an empty text if there is none.
+        """
         name = next(
             (name for name in names if isinstance(self.left.get(name), str) and self.left[name]), None
         )
         return "" if name is None else self.left.pop(name)
 
     def remove_fields(self, *names: str) -> None:
-        """Take out what is said elsewhere."""
+        """Remove fields that are shown elsewhere."""
         for name in names:
             self.left.pop(name, None)
 
     def build_parts_of_popped_text(self, text: str, **options: Any) -> list[DisplayPart]:
-        """Return the part of a text that was taken; none of an empty one."""
+        """Return the part of a text that was removed; no part if it is empty."""
         short, cut = (text, False) if self.exact else shorten_text(text)
         kind = options.pop("kind", "text")
         return [DisplayPart(kind, short, cut=cut, exact=self.exact, **options)] if text else []
 
     def pop_command_as_parts(self) -> list[DisplayPart]:
-        """Take out the command of a shell."""
+        """Remove the shell command and return its part."""
         return self.build_parts_of_popped_text(
             self.pop_first_text_field(*COMMANDS), kind="code", language="bash", label="Command"
         )
 
     def pop_file_content_as_parts(self, filename: str = "") -> list[DisplayPart]:
-        """Take out what is written to a file; its name says in which language."""
+        """Remove the content that is written to a file and return its part.
+
+        `filename` selects the language.
+        """
         kind = "text" if self.exact else "code"
         return self.build_parts_of_popped_text(
             self.pop_first_text_field(*CONTENTS), kind=kind, filename=filename, label="Content"
         )
 
     def pop_text_changes(self) -> list[Change]:
-        """Take out how texts of a file change: one change, or all of `edits`; none where one cannot be told.
+        """Remove and return the changes of a file's texts: one change, or those in `edits`.
 
-        Exactly, only what holds a text before and one after is a change, and one of `edits` holds nothing else.
+        Return an empty list if no change can be recognised. In the exact form, a change needs both a text
+        before and one after, and an item of `edits` must have no other field.
         """
         many = self.left.get("edits")
         changes = []
@@ -107,7 +117,10 @@ class InputFields:
         return self.is_text_change(value) and (len(value) == 2 or not self.exact)
 
     def build_remaining_parts(self) -> list[DisplayPart]:
-        """Return the parts of all fields that are left; at a glance, of those that say something."""
+        """Return the parts of the remaining fields.
+
+        The short form leaves out fields that are None or false.
+        """
         if self.exact:
             return [*build_exact_field_parts(self.left)]
         return build_value_parts(
@@ -121,7 +134,7 @@ class InputFields:
 
 
 def build_exact_change_parts(changes: list[Change]) -> Iterator[DisplayPart]:
-    """Yield each change line by line, with every line of both texts; or both texts where they are too large."""
+    """Yield each change as a diff with all lines of both texts, or as both texts if they are too large."""
     for number, (before, after) in enumerate(changes, start=1):
         label = f"Change {number} of {len(changes)}" if len(changes) > 1 else "Change"
         lines: list[Line] | None = diffs.diff_with_all_lines(before.split("\n"), after.split("\n"))
@@ -133,7 +146,10 @@ def build_exact_change_parts(changes: list[Change]) -> Iterator[DisplayPart]:
 
 
 def build_exact_field_parts(fields: Mapping[str, Any]) -> Iterator[DisplayPart]:
-    """Yield short values beside their names, then each longer one; as one JSON text where there are very many."""
+    """Yield short values as one table, then a part for each longer value.
+
+    If there are too many fields, yield all of them as one JSON text.
+    """
     if len(fields) > MOST_FACTS:
         yield DisplayPart("text", json_text.format_json(fields), f"{len(fields)} fields", exact=True)
         return

@@ -1,4 +1,4 @@
-"""Tools of MCP servers: `mcp__server__tool`."""
+"""Displays of tools of MCP servers: `mcp__server__tool`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dashboard.looks.parts import (
     format_line_count,
 )
 
-# What tools call the thing they are about, best first.
+# Names of the main argument in tools, the best first.
 TELLING = (
     "title",
     "query",
@@ -31,7 +31,7 @@ TELLING = (
 
 
 def build_mcp_call_display(name: str, tool_input: Any, output: Any) -> CallDisplay:
-    """Return the look of an MCP tool: its server as a tag, its main argument as the title."""
+    """Return the display of an MCP tool: its server as a tag, its main argument as the title."""
     server, _, tool = name.removeprefix("mcp__").partition("__")
     text = extract_output_text(output)
     return CallDisplay(
@@ -46,7 +46,7 @@ def build_mcp_call_display(name: str, tool_input: Any, output: Any) -> CallDispl
 
 
 def summarize_arguments(arguments: Any) -> str:
-    """Return one line that tells this call from others of its tool."""
+    """Return the first line of the main argument, by which this call differs from others of its tool."""
     if not isinstance(arguments, dict):
         return arguments.strip().partition("\n")[0][:200] if isinstance(arguments, str) else ""
     lowered = {str(key).lower(): value for key, value in arguments.items()}

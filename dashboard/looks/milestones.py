@@ -1,6 +1,6 @@
-"""How points of a session look in its timeline: that it or a run began or ended, a turn, a request to the model.
+"""Labels of timeline events that are not calls or messages: starts, ends, turns, model requests.
 
-An event of a type that is not here is shown with its own name, as words; its details have the name as it was sent.
+An event of an unknown type is labelled with its type as words; its details have the type as it was sent.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from coordinator.sessions.reports import REWIND
 from coordinator.sessions.timeline import StoredValue, TimelineEvent
 from coordinator.usage.amounts import MOST_TOKENS
 
-MOST_OF_A_NOTE = 300  # characters in its line
-MOST_OF_A_NAME = 100  # characters of a type that nobody knows
+MOST_OF_A_NOTE = 300  # characters in the timeline's line
+MOST_OF_A_NAME = 100  # characters of an unknown type
 _METHOD = re.compile(r'"(?:method|sessionUpdate)":\s{0,9}"([\w/.:-]{1,100})"')
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _MILESTONES = {
@@ -36,7 +36,7 @@ _MILESTONES = {
 }
 
 
-# What agents tell of their surroundings: the words, and the fields of which the first one that is there is named.
+# Events about an agent's environment: the label, and the fields of which the first present one is added.
 _NAMED = {
     "ConfigChange": ("Settings changed", ("file_path", "source")),
     "DirectoryAdded": ("A folder was added to what it may use", ("directory",)),
@@ -53,7 +53,7 @@ _NAMED = {
 
 
 def label_event_with_subject_text(event: TimelineEvent) -> str:
-    """Return what an event of `_NAMED` tells, with the first words of what it is about."""
+    """Return the label of an event in `_NAMED`, with the first words of its subject."""
     event_text, fields = _NAMED[event.event_type]
     input_value = event.tool_input.value if event.tool_input else None
     input_fields = input_value if isinstance(input_value, dict) else {}
@@ -65,7 +65,7 @@ def label_event_with_subject_text(event: TimelineEvent) -> str:
 
 
 def describe_model_request(event: TimelineEvent) -> str:
-    """Return which model was asked, and the tokens that it read and wrote."""
+    """Return the model that was called, and its input and output tokens."""
     text_parts = [f"Asked {event.model or 'a model'}"]
     if event.tokens_in is not None:
         text_parts.append(f"{event.tokens_in:,} tokens in")
@@ -75,7 +75,7 @@ def describe_model_request(event: TimelineEvent) -> str:
 
 
 def describe_compaction(event: TimelineEvent) -> str:
-    """Return that the conversation was compacted, by whom, and how full the context was before."""
+    """Return that the conversation was compacted, whether automatically, and the tokens before."""
     input_value = event.tool_input.value if event.tool_input else None
     input_fields = input_value if isinstance(input_value, dict) else {}
     text_parts = ["Conversation compacted"]
@@ -88,7 +88,7 @@ def describe_compaction(event: TimelineEvent) -> str:
 
 
 def describe_rewind(event: TimelineEvent) -> str:
-    """Return that a person went back to an earlier message, and how many were left behind."""
+    """Return that a person went back to an earlier message, and how many messages were dropped."""
     input_value = event.tool_input.value if event.tool_input else None
     messages = input_value.get("messages") if isinstance(input_value, dict) else None
     if not isinstance(messages, int) or isinstance(messages, bool) or not 0 < messages <= MOST_TOKENS:
@@ -97,7 +97,7 @@ def describe_rewind(event: TimelineEvent) -> str:
     return f"Rewound to an earlier message · {messages:,} {noun} left behind"
 
 
-# How a turn ended, as the Agent Client Protocol has it; in good order it is not worth a word.
+# How a turn ended, in the Agent Client Protocol's words. A normal end is not mentioned.
 _ENDS = {
     "cancelled": "stopped",
     "max_tokens": "the model's token limit was reached",
@@ -117,7 +117,7 @@ def new_mode_of_event(event: TimelineEvent) -> str:
 
 
 def describe_transcript_origin(facts: StoredValue | None) -> str:
-    """Return where a history comes from, in words: with Claude Code's version and the branch."""
+    """Return the origin of an imported history, with Claude Code's version and the branch."""
     transcript_facts = facts.value if facts is not None and isinstance(facts.value, dict) else {}
     version, branch = transcript_facts.get("version"), transcript_facts.get("gitBranch")
     text_parts = ["Read from a transcript", f"Claude Code {version}" if version else "", str(branch or "")]
@@ -125,7 +125,7 @@ def describe_transcript_origin(facts: StoredValue | None) -> str:
 
 
 def describe_session_note(event: TimelineEvent) -> str:
-    """Return who wrote a note, and its beginning."""
+    """Return the author of a note, and its beginning."""
     input_value = event.tool_input.value if event.tool_input else None
     text = str(input_value.get("text", "")) if isinstance(input_value, dict) else ""
     shown_note = text if len(text) <= MOST_OF_A_NOTE else f"{text[:MOST_OF_A_NOTE]}…"
@@ -133,7 +133,7 @@ def describe_session_note(event: TimelineEvent) -> str:
 
 
 def describe_agent_message(event: TimelineEvent) -> str:
-    """Return which message of the agent's own protocol it is, in words."""
+    """Return the name of a message of the agent's own protocol, as words."""
     input_value = event.tool_input.value if event.tool_input else None
     input_fields = input_value if isinstance(input_value, dict) else {}
     name = input_fields.get("method") or input_fields.get("sessionUpdate")
@@ -144,14 +144,14 @@ def describe_agent_message(event: TimelineEvent) -> str:
 
 
 def identifier_to_words(name: str) -> str:
-    """Return an identifier as words: `_auth/status_update` is "Auth status update"."""
+    """Return an identifier as words: `_auth/status_update` becomes "Auth status update"."""
     spaced_words = " ".join(
         word if word.isupper() else word.lower() for word in _WORD.findall(name[:MOST_OF_A_NAME])
     )
     return f"{spaced_words[:1].upper()}{spaced_words[1:]}" or name[:MOST_OF_A_NAME]
 
 
-# Icon, words, and tone where it does not follow from whether it failed.
+# Icon, function for the label, and tone; an empty tone depends on whether the event has an error.
 _WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
     "turn_end": ("st-check", describe_turn_end, ""),
     "mode_changed": ("st-info", lambda event: f"Mode changed: {new_mode_of_event(event)}", "calm"),
@@ -166,7 +166,8 @@ _WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
 }
 
 
-# What Signalbox itself tells. The same type from an agent is shown with its own name: anybody may send any type.
+# Events of Signalbox itself. The same type from an agent is not labelled so, because anybody may send any
+# type.
 _OF_OURS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
     notes.WRITTEN: ("chat", describe_session_note, "calm"),
     notes.GIVEN: ("st-check", lambda event: f"Note delivered with {event.reason}", "good"),
@@ -175,7 +176,7 @@ _OF_OURS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
 
 
 def has_label_for_milestone_type(event: TimelineEvent) -> bool:
-    """Say whether there are words of ours for an event of this type."""
+    """Return whether an event of this type has a label of ours."""
     known_words = _OF_OURS if event.source == notes.SOURCE else _WORDS
     return event.event_type in known_words or event.event_type in {
         *_MILESTONES,
@@ -185,7 +186,7 @@ def has_label_for_milestone_type(event: TimelineEvent) -> bool:
 
 
 def milestone_icon_text_and_tone(event: TimelineEvent) -> tuple[str, str, str]:
-    """Return the icon, the words and the tone of an event that is a point of the session, not a call or message."""
+    """Return the icon, the label and the tone of an event that is neither a call nor a message."""
     spoken = _OF_OURS.get(event.event_type) if event.source == notes.SOURCE else _WORDS.get(event.event_type)
     if spoken is not None:
         icon, word, tone = spoken
@@ -193,7 +194,7 @@ def milestone_icon_text_and_tone(event: TimelineEvent) -> tuple[str, str, str]:
     if event.event_type in _MILESTONES:
         return _MILESTONES[event.event_type]
     if event.event_type not in {"session_stop", "run_completed"}:
-        # Nobody's own type reads like what Signalbox itself tells.
+        # An agent's own event must not look like one of Signalbox's.
         name = event.event_type if event.event_type in _OF_OURS else identifier_to_words(event.event_type)
         return "st-info", name, "bad" if event.error else "calm"
     subject = "Session" if event.event_type == "session_stop" else "Run"

@@ -1,4 +1,4 @@
-"""The pieces that looks are made of, and how any value becomes pieces."""
+"""The parts of which displays consist, and how any value becomes parts."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from dashboard.text.terminal import (
     shows_terminal_codes,
 )
 
-# What a row shows at once; the rest is fetched on demand, so that a page stays light whatever an agent reads.
+# What a row shows at first. The rest is loaded on demand, so that pages stay small.
 SHOW_LINES = 40
 SHOW_CHARACTERS = 4_000
-MOST_LINES = 5_000  # of a diff that are drawn one by one
-MOST_FACTS = 100  # rows, or blocks, that are drawn one by one; more is shown as JSON
+MOST_LINES = 5_000  # lines of a diff that are drawn one by one
+MOST_FACTS = 100  # rows or blocks that are drawn one by one; more are shown as JSON
 
 Kind = Literal["text", "code", "diff", "json", "markdown", "facts", "error", "todos", "image"]
 
 
-TALL = 24  # lines that fit a card without scrolling inside it
-WIDE = 120  # characters of a line in a card
+TALL = 24  # lines that fit on a card without scrolling
+WIDE = 120  # characters of a line on a card
 
 Line = diffs.Marked
 Spans = tuple[tuple[int, int], ...]
@@ -36,12 +36,19 @@ Spans = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class DisplayPart:
-    """One piece of an input or output.
+    """One part of an input or output.
 
-    `kind` chooses how it is drawn; `label` stands above it; `value` is a text, for facts a list of pairs, for a
-    diff a list of (sign, line); `cut` says that there is more; `language` or `filename` colour code. An `exact` part
-    is drawn for somebody who judges it: not formatted, and with marks for what an eye misses; `spans` are the places in
-    its text that a person should see first, `line_spans` those in each line or value, by its text.
+    Attributes:
+        kind: How it is drawn.
+        value: A text; for facts and todos a list of pairs; for a diff a list of (sign, line); for an image a
+            number.
+        label: The heading above it.
+        language, filename: Select the language for highlighting.
+        cut: Whether there is more than `value`.
+        exact: Whether it is drawn for a decision: without formatting, with invisible characters marked.
+        spans: Positions in the text to highlight.
+        line_spans: Positions to highlight in each line or value, by its text.
+        terminal: The formatting that terminal codes give the text; empty if it has none.
     """
 
     kind: Kind
@@ -53,11 +60,11 @@ class DisplayPart:
     exact: bool = False
     spans: Spans = ()
     line_spans: Mapping[str, Spans] = field(default_factory=dict)
-    terminal: tuple[TerminalSpan, ...] = ()  # its text as a terminal shows it, where that is otherwise
+    terminal: tuple[TerminalSpan, ...] = ()  # the text as a terminal formats it
 
     @property
     def drawn_texts(self) -> list[str]:
-        """Return every text that is drawn of it."""
+        """Return all texts that are drawn of the part."""
         drawn_values = (
             [self.value] if isinstance(self.value, str) else [text for pair in self.value for text in pair]
         )
@@ -65,12 +72,12 @@ class DisplayPart:
 
     @property
     def line_count(self) -> int:
-        """Return how many lines it has."""
+        """Return the number of lines."""
         return len(self.value) if self.kind == "diff" else self.value.count("\n") + 1
 
     @property
     def is_block_scrollable(self) -> bool:
-        """Say whether the block scrolls, so that a card must tell how much there is to read."""
+        """Return whether the block scrolls, so that a card must show how much there is to read."""
         if not self.exact or self.kind == "facts":
             return False
         return self.line_count > TALL or (self.kind != "diff" and len(self.value) > TALL * WIDE)
@@ -78,7 +85,7 @@ class DisplayPart:
 
 @dataclass(frozen=True, slots=True)
 class CallDisplay:
-    """A call at a glance and in full: `title` says what it was for, `note` what came of it."""
+    """A call in short and in full. `title` is what it was for, `note` its result."""
 
     icon: str
     name: str
@@ -86,7 +93,7 @@ class CallDisplay:
     note: str = ""
     server: str = ""
     mono: bool = False
-    path: str = ""  # the file that it is about
+    path: str = ""  # the file that the call is about
     added: int | None = None
     removed: int | None = None
     inputs: list[DisplayPart] = field(default_factory=list)
@@ -98,7 +105,7 @@ _whole: ContextVar[bool] = ContextVar("whole", default=False)
 
 @contextmanager
 def disable_shortening_in_block() -> Iterator[None]:
-    """Draw everything in full within this block: somebody asked to see all of it."""
+    """Draw all texts in full within this block, because somebody asked to see everything."""
     token = _whole.set(True)
     try:
         yield
@@ -111,7 +118,7 @@ def should_draw_full_length() -> bool:
 
 
 def shorten_text(text: str) -> tuple[str, bool]:
-    """Return as much of `text` as a row shows, and whether that is not all."""
+    """Return the beginning of `text` that a row shows, and whether there is more."""
     if should_draw_full_length():
         return text, False
     lines = text.splitlines(keepends=True)
@@ -125,7 +132,7 @@ def build_text_part(text: str, **options: Any) -> DisplayPart:
 
 
 def build_program_output_part(text: str, **options: Any) -> DisplayPart:
-    """Return what a program wrote, as a terminal shows it."""
+    """Return the part of a program's output, formatted as a terminal would show it."""
     if not shows_terminal_codes(text):
         return build_text_part(text, **options)
     screen = render_text_to_terminal_screen(text)
@@ -148,7 +155,7 @@ def build_program_output_part(text: str, **options: Any) -> DisplayPart:
 
 
 def build_diff_part(lines: list[Line], label: str = "Change") -> DisplayPart:
-    """Return a diff, shortened to what a row shows. Of a very long one all is shown, but as one text."""
+    """Return a diff, shortened to what a row shows. In full, a very long one is a single text."""
     if len(lines) > MOST_LINES and should_draw_full_length():
         return DisplayPart("text", "\n".join(f"{sign} {line}" for sign, line in lines), label=label)
     if should_draw_full_length():
@@ -169,7 +176,7 @@ def build_error_part(text: str) -> DisplayPart:
 
 
 def extract_output_text(value: Any) -> str | None:
-    """Return the text that a tool's output amounts to, or None where it is more than text."""
+    """Return the text of a tool's output; None if it is more than text."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
@@ -208,7 +215,10 @@ def build_output_parts(value: Any, label: str = "Output", **options: Any) -> lis
 
 
 def extract_content_blocks(value: Any) -> list[Any]:
-    """Return a value's content blocks, if it has any; a picture that was read as a file is one."""
+    """Return the content blocks of a value, or an empty list.
+
+    An image that was read as a file is one block.
+    """
     file = value.get("file") if isinstance(value, dict) else None
     if isinstance(file, dict) and value.get("type") == "image" and isinstance(file.get("base64"), str):
         return [{"type": "image", "data": file["base64"]}]
@@ -230,7 +240,7 @@ def build_block_parts(blocks: Iterable[Any], label: str) -> Iterator[DisplayPart
 
 
 def is_image_block(block: Any) -> bool:
-    """Say whether a content block is an image that holds its bytes (MCP's form or Anthropic's)."""
+    """Return whether a content block is an image with its bytes, in the format of MCP or Anthropic."""
     if not isinstance(block, dict) or block.get("type") != "image":
         return False
     source = block.get("source")
@@ -240,12 +250,16 @@ def is_image_block(block: Any) -> bool:
 
 
 def hide_long_base64(value: Any) -> Any:
-    """Return a JSON value whose long base64 texts are replaced by their size: nobody reads those."""
+    """Return the JSON value with long base64 texts replaced by their size."""
     return json_text.replace_long_base64(value)
 
 
 def build_value_parts(value: Any, label: str = "Input") -> list[DisplayPart]:
-    """Return a value of any shape: short flat objects as facts, long texts in them apart, the rest as JSON."""
+    """Return the parts of any value.
+
+    The short values of a flat object become facts and its long texts a part each. Any other value is shown as
+    JSON.
+    """
     if value is None or value in ({}, []):
         return []
     if isinstance(value, str):
@@ -283,7 +297,7 @@ def build_json_part(value: Any, label: str = "") -> DisplayPart:
 
 
 def first_nonempty_string_of_fields(fields: dict[str, Any], *names: str) -> str:
-    """Return the first of these values that is a text, else an empty one."""
+    """Return the first of these fields that is a text, else an empty text."""
     return next((fields[name] for name in names if isinstance(fields.get(name), str)), "")
 
 
@@ -299,6 +313,6 @@ def build_other_input_parts(tool_input: dict[str, Any], *shown_values: str) -> l
 
 
 def format_line_count(text: str) -> str:
-    """Return `1 line`, `14 lines`."""
+    """Return the number of lines with its noun: `1 line`, `14 lines`."""
     count = len(text.splitlines())
     return f"{count:,} line" if count == 1 else f"{count:,} lines"

@@ -1,4 +1,4 @@
-"""Commands in a shell."""
+"""Displays of shell commands."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from dashboard.looks.parts import (
 )
 from dashboard.text.terminal import list_terminal_spans, render_text_to_terminal_screen, shows_terminal_codes
 
-MAX_SUMMARIZED_CHARACTERS = 20_000  # of an output with codes for a terminal
+MAX_SUMMARIZED_CHARACTERS = 20_000  # of an output with terminal codes
 
 
 def build_shell_call_display(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
-    """A command: itself as the title (never silently cut in the parts), output and errors apart."""
+    """Return the display of a command; None without one.
+
+    Standard output and standard error are separate parts.
+    """
     command, fields = first_nonempty_string_of_fields(tool_input, *COMMANDS), InputFields(tool_input)
     if not command:
         return None
@@ -77,7 +80,7 @@ def summarize_shell_output(output: Any) -> str:
 def build_background_shell_call_display(
     name: str, tool_input: dict[str, Any], output: Any
 ) -> CallDisplay | None:
-    """A look at, or the end of, a command in the background."""
+    """Return the display of a call that reads or stops a background command."""
     fields = InputFields(tool_input)
     shell_id = fields.pop_first_text_field("bash_id", "shell_id", "task_id")
     return CallDisplay(

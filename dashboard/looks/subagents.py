@@ -1,4 +1,4 @@
-"""Other agents, skills, plans and questions to people."""
+"""Displays of sub-agents, skills, plans and questions to people."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def build_question_call_display(name: str, values: dict[str, Any], output: Any) 
 def pair_questions_with_reported_answers(
     question_set: questions.AgentQuestions, output: Any, values: dict[str, Any]
 ) -> list[tuple[str, str]]:
-    """Return each question with the answer that the agent reports, by the question's text or its id."""
+    """Return each question with the answer that the agent reported under the question's text or id."""
     reports = [source.get("answers") for source in (output, values) if isinstance(source, dict)]
     answers = next((report for report in reports if isinstance(report, dict)), {})
     reported = []

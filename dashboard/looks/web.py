@@ -1,4 +1,4 @@
-"""The web: pages fetched, searches made."""
+"""Displays of web tools: fetch and search."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A sheet of slots to edit: an agent's tools on a server, or everybody's say on a server or a tool.
+"""An editable sheet of grant slots: of an agent's tools on a server, or of all agents on a server or a tool.
 
-For each slot the sheet shows its own choice, the effective verdict and where that comes from.
+Each slot is shown with its own choice, the effective verdict and the verdict's source.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from dashboard.frame.days import find_zone_by_name
 CHOICES = ((INHERIT, "Inherit"), (ALLOW, "Allow"), (ASK, "Ask"), (DENY, "Deny"))
 MOST_LINES = 600
 CHOICE_OF_NO_SHEET = (
-    "as it is"  # of a slot that was chosen elsewhere, as in the matrix: each choice changes it
+    "as it is"  # choice of a slot that was not chosen on a sheet (as in the matrix): any choice changes it
 )
 
 
 @dataclass(frozen=True, slots=True)
 class AccessSheetLine:
-    """One slot: its own choice, the effective verdict, and notes about it."""
+    """One slot of the sheet: its own choice, the effective verdict, and notes."""
 
     slot: Slot
     label: str
@@ -61,7 +61,7 @@ class AccessSheetLine:
 
     @property
     def verdict_after_temporary_grant(self) -> str:
-        """What holds once a grant that lies on top of another one is over, as "asked"; else nothing."""
+        """The verdict after a temporary grant on top of another one has ended, like "asked"; else empty."""
         if self.row is None or not self.verdict.is_by_temporary_grant or self.verdict.grant is None:
             return ""
         if self.verdict.grant.id != self.row.pk or self.verdict.then is None:
@@ -71,7 +71,11 @@ class AccessSheetLine:
 
 @dataclass(frozen=True, slots=True)
 class GrantEditLine:
-    """One edit of a preview: the grant that decides again after it, and those that it ends unseen."""
+    """One edit of a preview.
+
+    `beneath` is the grant that decides again after the edit. `hidden` are grants that the edit ends although
+    the sheet does not show them.
+    """
 
     edit: GrantEdit
     beneath: Grant | None
@@ -80,7 +84,10 @@ class GrantEditLine:
 
 @dataclass(frozen=True, slots=True)
 class AccessSheet:
-    """The lines of a page; `capabilities` are rows that decide nothing. `more` lines were left out."""
+    """The lines of a sheet.
+
+    `capabilities` are rows that decide nothing. `more` is the number of omitted lines.
+    """
 
     lines: list[AccessSheetLine]
     capabilities: list[Grant]
@@ -101,7 +108,7 @@ def describe_verdict_source(verdict: Verdict) -> str:
 
 
 def build_agent_server_sheet(agent_id: str, server_id: str, now: datetime) -> AccessSheet:
-    """The tree of one agent on one server: the server's slot first, then each tool's."""
+    """Return the sheet of one agent on one server: the server's slot first, then that of each tool."""
     tools = mcp_tools.list_tool_names([server_id], seen_by=now)[server_id]
     known_tools = {tool.name: tool for tool in McpTool.objects.filter(server_id=server_id)}
     slots: list[Slot] = [(agent_id, server_id, None), *((agent_id, server_id, tool) for tool in tools)]
@@ -125,14 +132,17 @@ def build_agent_sheet(agent_id: str, now: datetime) -> AccessSheet:
 
 
 def build_server_sheet(server_id: str, tool_name: str | None, now: datetime) -> AccessSheet:
-    """Every agent's slot on a server, or on one of its tools."""
+    """Return the sheet with every agent's slot on a server, or on one of its tools."""
     agents, labels = list_grantable_agent_ids([server_id]), agent_labels_by_id()
     slots: list[Slot] = [(agent, server_id, tool_name) for agent in agents]
     return build_access_sheet(slots, {slot: labels.get(slot[0], slot[0]) for slot in slots}, now)
 
 
 def list_grantable_agent_ids(server_ids: Iterable[str] | None = None) -> list[str]:
-    """Return every agent there is, and those without a row that grants name."""
+    """Return the ids of all agents, and of unknown agents that have grants.
+
+    With `server_ids`, only grants of these servers count.
+    """
     grant_rows = Grant.objects.exclude(entry_type="capability").values_list("agent_id", flat=True).distinct()
     if server_ids is not None:
         grant_rows = grant_rows.filter(server_id__in=list(server_ids))
@@ -169,7 +179,7 @@ def build_access_sheet(
             slot,
             labels[slot],
             grant_slots.get(slot, []),
-            # No tool has the empty name, so this is what holds for tools that say nothing themselves.
+            # No tool has an empty name, so this is the verdict for tools without a grant of their own.
             policy.decide_tool_access(slot[0], slot[1], slot[2] or "", now),
             now,
             title=(titles or {}).get(slot, ""),
@@ -238,9 +248,12 @@ def convert_to_grant_row(row: Grant) -> GrantRow:
 def parse_sheet_edits(form: QueryDict, now: datetime) -> list[GrantEdit]:
     """Return the edits of a posted sheet: the slots whose choice changed or that are renewed.
 
-    A slot is posted as JSON (`slot`: agent, server, tool, its choice when loaded, version) with its new choice
-    `choice-N`, to renew it `renew-N`, and where it ends otherwise than the rest (`until`) its own end `until-N`.
-    A button that names a length (`length`) goes before what is written.
+    Form fields:
+    - `slot`: JSON of the agent, server, tool, the choice when the page was loaded, and the version.
+    - `choice-N`: the new choice of slot N.
+    - `renew-N`: renew the grant of slot N.
+    - `until-N`: the end of slot N, if it differs from `until`, the end of all.
+    - `length`: from a button that names a duration; overrides `until`.
     """
     zone = time_zone_of_posted_form(form)
     common_end = form.get("length") or form.get("until", grant_lengths.DEFAULT)
@@ -258,7 +271,7 @@ def parse_sheet_edits(form: QueryDict, now: datetime) -> list[GrantEdit]:
 
 
 def time_zone_of_posted_form(form: Mapping[str, Any]) -> ZoneInfo:
-    """Return the zone of the browser that sent a form; UTC where it sent none, as without JavaScript."""
+    """Return the time zone that the browser sent with a form; UTC if it sent none."""
     return find_zone_by_name(str(form.get("zone") or "UTC")) or ZoneInfo("UTC")
 
 
@@ -275,7 +288,7 @@ def parse_posted_slot(text: str) -> tuple[str, str, str | None, str, str | None]
 
 
 def build_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantEditLine]:
-    """Return each edit with what it is laid upon; `hidden` are layers that the sheet does not show as the choice."""
+    """Return each edit with the grants that it covers or ends (see GrantEditLine)."""
     slots = grants.load_grant_slots({edit.agent_id for edit in edits}, {edit.server_id for edit in edits})
     lines = []
     for edit in edits:
@@ -300,7 +313,7 @@ def grant_edit_as_json_values(edit: GrantEdit) -> list[Any]:
 
 
 def deserialize_grant_edits(text: str) -> list[GrantEdit]:
-    """Return the edits of `serialize_grant_edits`. Raises UnprocessableRequest."""
+    """Return the edits that serialize_grant_edits wrote. Raises UnprocessableRequest."""
     try:
         rows = json.loads(text)
         edits = [
@@ -327,7 +340,10 @@ def deserialize_grant_edits(text: str) -> list[GrantEdit]:
 
 
 def add_current_versions_to_edits(edits: list[GrantEdit]) -> list[GrantEdit]:
-    """Return edits that name slots only (a selection of cells) with the versions that stand now."""
+    """Return the edits, with the current version of the slot added to those without a version.
+
+    Edits of cells that were chosen in the matrix have no version.
+    """
     grant_slots = grants.load_grant_slots(
         {edit.agent_id for edit in edits}, {edit.server_id for edit in edits}
     )

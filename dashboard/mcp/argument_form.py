@@ -1,7 +1,7 @@
-"""A form for the arguments of a tool, made from its input schema, which is foreign text.
+"""A form for the arguments of a tool, made from its input schema, which is untrusted.
 
-A schema that says more than a form can show is filled in as JSON: as a whole, or the one argument that is odd. What a
-form cannot check, the server does.
+What a form cannot show is entered as JSON: all arguments, or a single one. The server validates what the form
+does not.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from coordinator.lib.invisible import reveal_invisible_characters
 from coordinator.lib.json_bounds import load_bounded_json
 
 MAX_FIELDS = 40
-MAX_DEPTH = 3  # of objects within objects that have fields of their own
+MAX_DEPTH = 3  # of nested objects that get fields of their own
 MAX_CHOICES = 200
 MAX_DESCRIPTION = 600  # characters
-LONG_TEXT = 200  # characters that a text of one line may have
+LONG_TEXT = 200  # longest text that a one-line field is used for
 RAW = "arguments"
 NOT_SENT = ("", "—")
 ABSENT = object()
@@ -31,14 +31,14 @@ SCALARS = ("string", "integer", "number", "boolean")
 
 
 class UnsupportedSchema(Exception):
-    """The schema is filled in as JSON."""
+    """Raised if the form cannot show a schema, so that all arguments are entered as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentField:
-    """One field: where its value goes, and what the schema says of it.
+    """One field of the form: the path of its value, and its part of the schema.
 
-    `owners` are the objects that hold it, each with whether it is required, from the outside.
+    `owners` says for each object around it, from the outermost, whether that is required.
     """
 
     path: tuple[str, ...]
@@ -57,7 +57,7 @@ class ArgumentField:
 
 
 class ArgumentForm(forms.Form):
-    """The arguments of one call. After `is_valid`, `arguments` are what is sent."""
+    """The arguments of one call. After is_valid() has returned True, `arguments` is what to send."""
 
     def __init__(
         self, schema: Any, data: Mapping[str, Any] | None = None, *, is_raw: bool = False, must_confirm: bool
@@ -133,7 +133,7 @@ def has_typed_value_below_path(typed: Iterable[tuple[str, ...]], owner: tuple[st
 
 
 def list_arguments(schema: Any) -> list[ArgumentField]:
-    """Return the fields of a schema. Raises UnsupportedSchema where a form cannot show it."""
+    """Return the fields of a schema. Raises UnsupportedSchema if a form cannot show it."""
     if not isinstance(schema, dict):
         raise UnsupportedSchema
     definitions = schema.get("$defs") or schema.get("definitions")
@@ -170,7 +170,10 @@ def list_argument_fields_of_object(
 
 
 def resolve_schema(schema: Any, definitions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema with its reference, and the one alternative that is not null, in place; {} for what is none."""
+    """Return a schema with references resolved, and with a nullable schema replaced by its other alternative.
+
+    Return {} if it is not a schema.
+    """
     for _ in range(MAX_DEPTH):
         if not isinstance(schema, dict):
             return {}
@@ -196,7 +199,7 @@ def resolve_schema(schema: Any, definitions: Mapping[str, Any]) -> Mapping[str, 
 
 
 def input_kind_of_schema(schema: Mapping[str, Any]) -> str:
-    """Return what a field has to be: a scalar's type, choice, lines, object or json."""
+    """Return the kind of field for a schema: a scalar's type, or `choice`, `lines`, `object` or `json`."""
     if "const" in schema:
         return "choice"
     choices = schema.get("enum")
@@ -268,7 +271,7 @@ def build_argument_field(argument: ArgumentField) -> forms.Field:
 
 
 def describe_bounds(argument: ArgumentField) -> str:
-    """Return what is to be typed, where a field does not show it."""
+    """Return a hint on what to type, with the bounds of a number; empty if the field itself shows it."""
     schema = argument.schema
     if argument.kind == "lines":
         return "One per line."
@@ -290,7 +293,7 @@ def format_choice(value: Any) -> str:
 
 
 def parse_argument(argument: ArgumentField, text: str) -> Any:
-    """Return the value of what was typed. Raises ValidationError."""
+    """Return the value of a typed text. Raises ValidationError."""
     kind = argument.kind
     if kind == "choice":
         return list_allowed_values_of_schema(argument.schema)[int(text)]

@@ -1,4 +1,4 @@
-"""Calls of a server or a tool through the gateway by day: how they ended, how long the server took, its last errors."""
+"""Charts of calls through the gateway by day: outcomes and response times; the last errors of tools."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from dashboard.templatetags.mcp import milliseconds
 OUTCOME_SERIES = {"ok": "Done", "error": "Errors", "failed": "Failed", "denied": "Denied", "held": "Held"}
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 MAX_ERROR_CHARACTERS = 300
-MAX_SEARCHED_SESSIONS = 500  # the latest that called the tool; events have no index by tool alone
+MAX_SEARCHED_SESSIONS = 500  # the latest sessions with the tool; events have no index on the tool alone
 
 
 @dataclass(frozen=True, slots=True)
 class LastError:
-    """The last error of a tool's calls, as the timeline has it."""
+    """The last error of a tool's calls, from the timeline."""
 
     tool: str
     text: str
@@ -43,7 +43,7 @@ class LastError:
 
 @dataclass(frozen=True, slots=True)
 class CallCharts:
-    """Charts of seven days; `times` is None where no call reached the server."""
+    """Charts of the last seven days. `times` is None if no call reached the server."""
 
     calls: StackedChart
     times: StackedChart | None
@@ -52,7 +52,7 @@ class CallCharts:
 
 
 def build_call_charts(server_id: str, now: datetime, tool: str | None = None) -> CallCharts | None:
-    """Return the charts of a server's calls, or of one tool's; None where nothing was called."""
+    """Return the charts of a server's calls, or of one tool's; None if there were no calls."""
     rows = GatewayFigures.objects.filter(server_id=server_id, hour__gt=now - SHOWN)
     if tool is not None:
         rows = rows.filter(tool_name=tool)
@@ -90,7 +90,7 @@ def build_call_charts(server_id: str, now: datetime, tool: str | None = None) ->
 def build_response_time_chart(
     counters: Mapping[date, CallCounter], slots: Mapping[date, str], marks: list[str]
 ) -> StackedChart | None:
-    """Return the server's times: each column ends at p99, with steps at p50 and p95."""
+    """Return the chart of the server's response times, each column with steps at p50, p95 and p99."""
     values: dict[tuple[str, str], tuple[float, str]] = {}
     tallest = 0.0
     for day, counter in counters.items():
@@ -116,7 +116,7 @@ def build_response_time_chart(
 
 
 def find_last_error_by_tool(names: Mapping[str, str]) -> dict[str, LastError]:
-    """Return the last error of each tool; `names` are their names in calls, by tool."""
+    """Return the last error of each tool. `names` has each tool's name in calls, by the tool's own name."""
     tools = {name: tool for tool, name in names.items()}
     last_ids = list_last_failed_event_ids(tools)
     return {
@@ -133,7 +133,7 @@ def find_last_error_by_tool(names: Mapping[str, str]) -> dict[str, LastError]:
 
 
 def list_last_failed_event_ids(names: Iterable[str]) -> list[int]:
-    """Return the last failed event of each tool, of the sessions that called one of them last."""
+    """Return the ids of the tools' last failed events, in the latest sessions that called one of them."""
     tools = list(names)
     sessions = list_sessions_calling_tools(tools, MAX_SEARCHED_SESSIONS)
     rows = Event.objects.filter(session_id__in=sessions, tool_name__in=tools, error__isnull=False)

@@ -1,4 +1,4 @@
-"""The history of a tool's definition as its page shows it: the steps, and what changed in the chosen one."""
+"""The history of a tool's definition, and the changes of the step that a person chose."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORT_HASH = 8  # characters
 class DefinitionStep:
     """One step: a definition that the server listed, or a person's decision about it.
 
-    `before` is the definition before a listed one; None where it is the earliest one that is stored.
+    `before` is the previous definition; None for a decision and for the earliest stored definition.
     """
 
     revision: McpToolRevision
@@ -28,7 +28,7 @@ class DefinitionStep:
 
     @property
     def is_listed(self) -> bool:
-        """Whether the server listed another definition."""
+        """Whether the server listed a new definition."""
         return self.revision.kind == RevisionKind.LISTED
 
     @property
@@ -38,7 +38,7 @@ class DefinitionStep:
 
     @property
     def is_earliest(self) -> bool:
-        """Whether nothing is stored from before this definition."""
+        """Whether this is the earliest stored definition."""
         return self.is_listed and self.before is None
 
     @property
@@ -48,12 +48,15 @@ class DefinitionStep:
 
     @property
     def is_open(self) -> bool:
-        """Whether the definition is shown."""
+        """Whether the step's changes are shown."""
         return bool(self.diff)
 
 
 def build_history_context(tool: McpTool, chosen: str) -> dict[str, Any]:
-    """Return the tool's history, the newest step first; `chosen` is the id of the step whose changes are shown."""
+    """Return the template context with the tool's history, newest first.
+
+    `chosen` is the id of the open step.
+    """
     steps, before = list[DefinitionStep](), None
     for revision in reversed(list_tool_revisions(tool.server_id, tool.name)):
         is_listed = revision.kind == RevisionKind.LISTED
@@ -65,7 +68,7 @@ def build_history_context(tool: McpTool, chosen: str) -> dict[str, Any]:
 
 
 def diff_revision(revision: McpToolRevision, before: dict[str, Any] | None) -> Sequence[diffs.Marked]:
-    """Return the changed lines of a definition, or all of the earliest one."""
+    """Return the diff from `before` to the definition, or all lines if there is no earlier one."""
     lines = format_json_lines(revision.definition)
     if before is None:
         return [(" ", line) for line in lines]

@@ -1,4 +1,4 @@
-"""The list of grants, narrowed by what a person looks for: what ends soon, what is over, what nobody uses."""
+"""Filters of the list of grants: by state, by words, and by whether a grant was used lately."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
         return filter_grants_by_state(rows, state, timezone.now())
 
     def unused_for(self, rows: Rows, _name: str, days: str) -> Rows:
-        """Keep allowing grants, older than so many days, that covered no recorded call within them."""
+        """Keep allowing grants that are older than `days` days and covered no recorded call since then."""
         now = timezone.now()
         start = now - timedelta(days=int(days))
         servers = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
@@ -73,7 +73,7 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
 
 
 def filter_grants_by_state(rows: Rows, state: str, now: datetime) -> Rows:
-    """Return the rows that stand so at `now`."""
+    """Return the rows with this state at `now`; all rows for an unknown state."""
     live = rows.not_ended(now)  # type: ignore[attr-defined]
     rows_by_state: dict[str, Rows] = {
         "standing": live,

@@ -1,4 +1,4 @@
-"""What a server's page says of the gateway: credentials by name, how it is reached, how its process is."""
+"""The parts of a server's page about the gateway: credentials, connection, isolation, processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHOICES = (
 
 @dataclass(frozen=True, slots=True)
 class CredentialLine:
-    """A credential as it is told: everything but its value."""
+    """A credential without its value."""
 
     kind: str
     kind_label: str
@@ -43,7 +43,7 @@ class CredentialLine:
 
 
 def build_gateway_context(server: McpServer, now: datetime) -> dict[str, Any]:
-    """Return what the page's parts about the gateway show."""
+    """Return the template context of the page's parts about the gateway."""
     upstream = McpUpstream.objects.filter(pk=server.name).first()
     on = upstream is not None and upstream.enabled
     rows = figures.load_server_tool_statistics(server.name, now)
@@ -71,7 +71,7 @@ def build_gateway_context(server: McpServer, now: datetime) -> dict[str, Any]:
 
 
 def list_last_errors(server_id: str, rows: list[figures.ToolFigures]) -> list[call_charts.LastError]:
-    """Return the last error of each tool that failed within the figures' span, the newest first."""
+    """Return the last error of each tool that failed within the statistics' period, newest first."""
     failed = [row.tool for row in rows if row.outcomes["error"] or row.outcomes["failed"]]
     if not failed:
         return []
@@ -83,7 +83,10 @@ def list_last_errors(server_id: str, rows: list[figures.ToolFigures]) -> list[ca
 
 @dataclass(frozen=True, slots=True)
 class IsolationFacts:
-    """How a server that is started here is isolated: by `mechanism`, or not at all, with the `problem`."""
+    """How a server that is started on this machine is isolated.
+
+    `mechanism` is the one in use. If it is empty, `problem` says why isolation is unavailable.
+    """
 
     mechanism: str
     problem: str
@@ -124,13 +127,13 @@ def describe_isolation(upstream: McpUpstream | None) -> IsolationFacts:
 
 
 def mask_command_line(server: McpServer) -> str:
-    """Return what a server is started with, without secrets."""
+    """Return the command line of the server, with secrets masked."""
     args = server.args if isinstance(server.args, list) else []
     return shlex.join([server.command, *mask_command_arguments(map(str, args))])
 
 
 def find_unaccepted_command_digest(server: McpServer, upstream: McpUpstream | None) -> str:
-    """Return the digest of the command where an admin must accept it before the server is started, else nothing."""
+    """Return the digest of the command if an admin must accept it before a start; else an empty text."""
     starts = upstream is not None and upstream.enabled and upstream.transport == Transport.STDIO
     if upstream is None or not starts or commands.is_command_accepted(server, upstream):
         return ""
@@ -138,7 +141,7 @@ def find_unaccepted_command_digest(server: McpServer, upstream: McpUpstream | No
 
 
 def list_server_credentials(server_id: str) -> list[CredentialLine]:
-    """Return a server's credentials by kind and name."""
+    """Return a server's credentials, sorted by kind and name, without their values."""
     rows = McpCredential.objects.filter(server_id=server_id).order_by("kind", "name")
     return [build_credential_line(row) for row in rows]
 

@@ -1,4 +1,4 @@
-"""What a server's and a tool's page say of the limits of calls."""
+"""The parts of a server's and a tool's page about call limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class LimitFact:
-    """One limit in force, in words. `is_inherited`: it is the server's."""
+    """One limit in force, in words. `is_inherited` means that it is the server's."""
 
     label: str
     value: str
@@ -26,7 +26,7 @@ class LimitFact:
 
 
 def build_limits_context(server_id: str, tool_name: str, now: datetime) -> dict[str, Any]:
-    """Return what the card of limits shows of a server, or of a tool."""
+    """Return the template context of the limits of a server, or of a tool if `tool_name` is not empty."""
     rows = {row.tool_name: row for row in McpCallLimit.objects.filter(server_id=server_id)}
     own = read_call_limits(rows.get(tool_name))
     server = read_call_limits(rows.get(WHOLE_SERVER))
@@ -52,7 +52,7 @@ def build_limits_context(server_id: str, tool_name: str, now: datetime) -> dict[
 def list_call_limits_in_force(
     own: CallLimitSettings, server: CallLimitSettings, *, is_tool: bool
 ) -> list[LimitFact]:
-    """Return the limits in force, the server's where the tool has none of its own."""
+    """Return the limits in force. A tool without a limit of its own has the server's."""
     facts = []
     for label, name, words in (
         ("Longest call", "call_seconds", lambda value: f"{value:,} s"),
@@ -79,7 +79,10 @@ def describe_cache_seconds(seconds: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CacheFacts:
-    """What is cached of a server, or of a tool. `is_read_only`: a tool's results are cached if its limits say so."""
+    """What is cached for a server, or for a tool.
+
+    `is_read_only` is whether results of the tool can be cached.
+    """
 
     seconds: int
     is_read_only: bool
@@ -91,7 +94,7 @@ class CacheFacts:
 def describe_cache(
     server_id: str, tool_name: str, own: CallLimitSettings, server: CallLimitSettings, now: datetime
 ) -> CacheFacts | None:
-    """Return what is cached; None where nothing is to be."""
+    """Return what is cached; None if caching is off."""
     seconds = server.cache_seconds if tool_name and own.cache_seconds is None else own.cache_seconds
     with_own = McpCallLimit.objects.filter(server_id=server_id, cache_seconds__gt=0)
     if not seconds and (tool_name or not with_own.exists()):
@@ -110,7 +113,7 @@ def describe_cache(
 
 @dataclass(frozen=True, slots=True)
 class BreakerFacts:
-    """How a server's circuit breaker stands: closed, open, or tried again with the next call."""
+    """The state of a server's circuit breaker: `closed`, `open`, or `trial` (the next call is tried)."""
 
     state: str
     max_failures: int

@@ -1,4 +1,4 @@
-"""The matrix of agents and tools: which lines there are, and the window of cells that a screen shows."""
+"""The matrix of agents and tools: its rows and columns, and the window of cells that a screen shows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dashboard.mcp.access_sheet import describe_verdict_source, list_grantable_a
 
 MOST_ROWS, MOST_COLUMNS = 60, 80
 ROWS, COLUMNS = 30, 40
-SEEN_KEPT = 60  # seconds for which the names of called tools are kept: they are read from the events
-WHOLE_SERVER = ""  # the column of what is no tool: resources, prompts, completions, sampling
+SEEN_KEPT = 60  # seconds; the names of called tools are cached, since a query reads the events
+WHOLE_SERVER = ""  # the column for what is no tool: resources, prompts, completions, sampling
 WHOLE_SERVER_LABEL = "resources, prompts, sampling"
 SIGNS = {access.ALLOW: "\N{CHECK MARK}", access.ASK: "?", access.DENY: "\N{MULTIPLICATION SIGN}"}
 MARKS = {
@@ -32,9 +32,9 @@ MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class MatrixAxes:
-    """Every row and column that the filters leave: agents, and tools as (server, tool).
+    """All rows and columns that match the filters: agents, and tools as (server, tool).
 
-    The column of WHOLE_SERVER stands first of its server's.
+    The column of WHOLE_SERVER is the first one of each server.
     """
 
     agents: list[str]
@@ -47,7 +47,7 @@ class MatrixAxes:
 
 @dataclass(frozen=True, slots=True)
 class ServerColumnGroup:
-    """Neighbouring columns of one server, which may be one that only grants name."""
+    """Adjacent columns of one server. The server may be unknown, named only by grants."""
 
     server_id: str
     span: int
@@ -56,7 +56,7 @@ class ServerColumnGroup:
 
 @dataclass(frozen=True, slots=True)
 class VisibleMatrix:
-    """What is shown of the matrix: from `row` and `column` on."""
+    """The visible window of the matrix, which begins at `row` and `column`."""
 
     axes: MatrixAxes
     row: int
@@ -79,13 +79,13 @@ class VisibleMatrix:
 
     @property
     def iterate_rendered_agent_rows(self) -> Iterable[tuple[str, str, SafeString]]:
-        """Yield each id, what its agent is called and its cells, drawn.
+        """Yield each agent's id, its label and its rendered cells.
 
-        A thousand cells are too many for a template's loop.
+        The cells are rendered in Python, because a template loop over a thousand of them is too slow.
         """
         for agent in self.agents:
             cells = (self.draw_matrix_cell(agent, server, tool) for server, tool in self.tools)
-            yield agent, self.labels.get(agent, agent), mark_safe("".join(cells))  # noqa: S308 - every part is escaped in _cell
+            yield agent, self.labels.get(agent, agent), mark_safe("".join(cells))  # noqa: S308 - every part is escaped
 
     def draw_matrix_cell(self, agent: str, server: str, tool: str) -> str:
         verdict = self.matrix[agent, server][tool]
@@ -102,7 +102,10 @@ class VisibleMatrix:
 def find_matrix_axes(
     now: datetime, *, agents: str = "", tools: str = "", server: str = "", only: str = ""
 ) -> MatrixAxes:
-    """Return the rows and columns that the words leave; `only` keeps agents with an allow or a deny of their own."""
+    """Return the rows and columns that contain the words of the filters.
+
+    `only="granted"` keeps agents that have a grant on one of the servers.
+    """
     labels = agent_labels_by_id()
     names = [
         name
@@ -149,7 +152,7 @@ def load_matrix_window(
     rows: int = ROWS,
     columns: int = COLUMNS,
 ) -> VisibleMatrix:
-    """Return the cells from `row` and `column` on: four queries, whatever the size of the whole."""
+    """Return the window of cells at `row` and `column`. Makes four queries, whatever the matrix's size."""
     row = min(max(row, 0), max(len(axes.agents) - 1, 0))
     column = min(max(column, 0), max(len(axes.tools) - 1, 0))
     agents = axes.agents[row : row + min(rows, MOST_ROWS)]

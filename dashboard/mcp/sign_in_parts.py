@@ -1,4 +1,4 @@
-"""What a server's page says of signing in there: how, who has, and with whose sign-in each agent calls it."""
+"""The part of a server's page about sign-in: its mode, who is signed in, whose sign-in agents use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_SHOWN = 100  # sign-ins, agents or people on one page
 
 @dataclass(frozen=True, slots=True)
 class SignInLine:
-    """One sign-in at a server. `person` is empty for the one that everybody shares."""
+    """One sign-in at a server. `person` is empty for the shared one."""
 
     token_id: int
     person: str
@@ -37,25 +37,25 @@ class SignInLine:
 
 @dataclass(frozen=True, slots=True)
 class AgentPersonLine:
-    """An agent, and the name of the person with whose sign-in it calls servers."""
+    """An agent, and the name of the person whose sign-in it uses at servers."""
 
     agent_id: str
     person: str
 
 
 def build_redirect_uri() -> str:
-    """Return where authorization servers send people back to. On loopback it is the address that they expect there."""
+    """Return the URL to which authorization servers redirect people. On loopback it has an IP address."""
     base = settings.AGENT_URL if settings.OWN_HOST else settings.PUBLIC_URL
     return base + reverse("mcp:sign-in-back")
 
 
 def oauth_client_metadata_url() -> str:
-    """Return where authorization servers can read who Signalbox is; empty where they cannot reach it by https."""
+    """Return the URL of Signalbox's OAuth client metadata; empty without HTTPS."""
     return settings.PUBLIC_URL + reverse("mcp:client-document") if settings.HTTPS else ""
 
 
 def build_sign_in_context(server: McpServer, user: User | AnonymousUser) -> dict[str, Any]:
-    """Return what the page's part about signing in shows to a person."""
+    """Return the template context of the page's part about sign-in, for one person."""
     assert isinstance(user, User)
     upstream = McpUpstream.objects.filter(pk=server.name).first()
     authorization = McpAuthorization.objects.filter(pk=server.name).first()
@@ -103,7 +103,7 @@ def sign_in_mode_label(mode: str) -> str:
 
 
 def list_sign_ins(server_id: str, user: User) -> list[SignInLine]:
-    """Return the sign-ins at a server, what everybody shares first, then people by name."""
+    """Return the sign-ins at a server: the shared one first, then by person."""
     rows = list(McpAccessToken.objects.filter(server_id=server_id).order_by("user_id")[:MOST_SHOWN])
     names = find_usernames(row.user_id for row in rows if row.user_id is not None)
     lines = [
@@ -124,7 +124,7 @@ def list_sign_ins(server_id: str, user: User) -> list[SignInLine]:
 
 
 def list_agents_with_chosen_person() -> list[AgentPersonLine]:
-    """Return the agents for which a person was chosen, by id."""
+    """Return the agents for which a person was chosen, sorted by id."""
     rows = list(McpAgentPerson.objects.order_by("agent_id")[:MOST_SHOWN])
     names = find_usernames(row.user_id for row in rows)
     return [AgentPersonLine(row.agent_id, names.get(row.user_id, "a deleted person")) for row in rows]
@@ -135,7 +135,7 @@ def find_usernames(user_ids: Any) -> dict[int, str]:
 
 
 def count_needed_sign_ins() -> dict[str, int]:
-    """Return how many sign-ins at each server have ended, or were never begun although somebody needs them."""
+    """Return the number of sign-ins at each server that have ended, or that somebody still has to make."""
     counts: dict[str, int] = {}
     for row in McpAccessToken.objects.exclude(problem=None).only("server_id"):
         counts[row.server_id] = counts.get(row.server_id, 0) + 1

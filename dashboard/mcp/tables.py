@@ -1,4 +1,4 @@
-"""The list of grants: its columns, drawn by the lean table template."""
+"""The table of grants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from coordinator.policy.grants import access
 
 
 class GrantTable(tables.Table):  # type: ignore[misc] # the library has no types
-    """One row a grant. `now` says which are over; `servers` and `agent_labels` are those that have a row."""
+    """The table of grants, one row for each.
+
+    `now` decides which have ended. `servers` and `agent_labels` are the known servers and agents.
+    """
 
     permission = tables.Column(verbose_name="Permission", attrs={"td": {"class": "tight"}})
     what = tables.Column(

@@ -1,6 +1,6 @@
-"""MCP servers, their tools, and who may call them.
+"""URLs of MCP servers, tools and grants.
 
-Names of servers come from other programs and may hold anything, slashes too: so they stand last in a path.
+A server's name may contain anything, also slashes, so it is the last part of a path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A person's addresses, as their page shows them."""
+"""A person's notification addresses, as their page shows them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ About = NotificationTarget.About
 
 @dataclass(frozen=True, slots=True)
 class NotificationAddress:
-    """One of a person's addresses as the page shows it: what it is, what it hears of, what came of it last."""
+    """One of a person's addresses, ready for display."""
 
     target: NotificationTarget
-    kind: str
-    place: str
-    about: str
-    last: Notification | None
+    kind: str  # the label of the kind of address
+    place: str  # the address, or its form for display
+    about: str  # which requests it is notified of
+    last: Notification | None  # the last message that was sent to it
 
 
 def list_notification_addresses(person: str) -> list[NotificationAddress]:
-    """Return a person's addresses, each with what came of the last message to it."""
+    """Return a person's addresses, each with the last message that was sent to it."""
     rows = NotificationTarget.objects.filter(person=person, kind__in=TYPED).order_by("id")
     newest = Notification.objects.filter(target__in=rows).values("target").annotate(last=Max("id"))
     last = {
@@ -45,7 +45,7 @@ def list_notification_addresses(person: str) -> list[NotificationAddress]:
 
 
 def list_address_kinds() -> list[tuple[str, str]]:
-    """Return the kinds of address that a person may add, each with its words in the form."""
+    """Return the kinds of address that a person may add, each with its label for the form."""
     unset = "" if settings.EMAIL_HOST else " (no mail server is set yet)"
     return [
         (kind, f"{CHANNELS[kind].choice}{unset if kind == NotificationTarget.Kind.EMAIL else ''}")
@@ -54,6 +54,6 @@ def list_address_kinds() -> list[tuple[str, str]]:
 
 
 def describe_address_topics(target: NotificationTarget) -> str:
-    """Return of which requests an address hears, as its owner chose."""
+    """Return which requests an address is notified of, as its owner chose."""
     topic_label = dict(About.choices).get(target.about, About.EVERYTHING.label)
     return f"{topic_label}: {target.patterns}" if target.patterns else topic_label

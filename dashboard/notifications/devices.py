@@ -1,4 +1,4 @@
-"""A person's devices that take push messages, as the page lists them."""
+"""A person's devices that receive push messages, as the page lists them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from coordinator.models import NotificationTarget, PushSubscription
 
 @dataclass(frozen=True, slots=True)
 class PushDevice:
-    """`mark` is by what a browser knows itself in the list; `why_ended` is empty for one that takes messages."""
+    """A device that receives push messages, or received them until its subscription ended."""
 
     pk: int
     name: str
-    mark: str
+    mark: str  # a hash of the push endpoint, by which a browser finds itself in the list
     since: datetime | UnreadableText
-    why_ended: str
+    why_ended: str  # empty while the device receives messages
 
 
 def list_push_devices(person: str) -> list[PushDevice]:
@@ -47,7 +47,10 @@ def build_push_device(target: NotificationTarget, subscription: PushSubscription
 
 
 def describe_page_origin(request: HttpRequest) -> dict[str, object]:
-    """Return whether this page came over HTTPS or from this very machine, and our port, for the words on HTTPS."""
+    """Return whether the page came over HTTPS or from this machine, and our port.
+
+    The page explains with them how to reach it over HTTPS.
+    """
     name, _ = split_domain_port(request.get_host())
     local = is_loopback(name.strip("[]")) or name == "localhost" or name.endswith(".localhost")
     return {"is_secure": request.is_secure(), "is_local": local, "port": settings.BIND_PORT}

@@ -1,4 +1,4 @@
-"""Who is told of a request that nobody decides, step by step, in words; and whom a step can name."""
+"""The steps of escalation as sentences, and the people and groups that a step can name."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from coordinator.notifications import recipients
 
 @dataclass(frozen=True, slots=True)
 class EscalationStepLine:
-    """A step of escalation as a sentence; `is_heard` where one of those it names could be told by now."""
+    """A step of escalation as a sentence."""
 
     row: EscalationStep
     when: str
     whom: str
-    is_heard: bool
+    is_heard: bool  # whether at least one recipient has an address and may decide requests
 
 
 def list_escalation_steps() -> list[EscalationStepLine]:
-    """Return the steps in their order. Who is told at once comes first, also where no step says so."""
+    """Return the steps of escalation, those with the shortest delay first."""
     rows = list(EscalationStep.objects.select_related("group"))
     reachable = NotificationTarget.objects.without_ended_devices().values("person")
     able = people_with_role(APPROVER).filter(username__in=reachable).values_list("username", flat=True)
@@ -49,7 +49,7 @@ def describe_step_recipient(row: EscalationStep) -> str:
 
 
 def list_escalation_recipient_choices() -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return whom a step can tell, groups and people who may decide: the value of each choice and its words."""
+    """Return the groups and approvers that a step can notify, as option groups of values and labels."""
     groups = Group.objects.exclude(name__in=ROLES).order_by("name")
     people = people_with_role(APPROVER).order_by("username")
     return [

@@ -1,4 +1,4 @@
-"""Escalation: admins say who is told of a request that nobody has decided after so many minutes."""
+"""Escalation: admins set who is notified of a request that is undecided after a number of minutes."""
 
 from __future__ import annotations
 

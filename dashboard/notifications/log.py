@@ -19,14 +19,17 @@ PAGE = 30  # messages
 
 @dataclass(frozen=True, slots=True)
 class SentMessage:
-    """A message of the log, and what its owner calls the address or device."""
+    """A message of the log, with its owner's name for the address or device."""
 
     row: Notification
     to: str
 
 
 def list_sent_notifications(person: str) -> QuerySet[Notification]:
-    """Return all messages to a person that the log still has, with `next_attempt_at` of those that wait."""
+    """Return all logged messages to a person.
+
+    Each is annotated with `next_attempt_at`, when a waiting message is sent next; None for the others.
+    """
     job = Job.objects.filter(name=SEND, subject=Cast(OuterRef("pk"), TextField()))
     return (
         Notification.objects.select_related("target__push")
@@ -45,5 +48,5 @@ def build_sent_message(row: Notification) -> SentMessage:
 
 
 def is_test_notification_pending(row: Notification) -> bool:
-    """Say whether a test's answer is still to come: the page that asked for it then looks again."""
+    """Return whether a message is a test without a result yet. The page then reloads the log."""
     return not row.request_id and row.state == Notification.State.WAITING

@@ -1,4 +1,4 @@
-"""Signalbox as an app on a device. The worker's path is its reach: all of /ui/."""
+"""URLs of Signalbox as a web app. The path of the service worker sets its scope: all of /ui/."""
 
 from __future__ import annotations
 

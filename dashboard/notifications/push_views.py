@@ -1,4 +1,4 @@
-"""Signalbox as an app that is told of requests: its files, its devices, and what is decided from a notification."""
+"""Signalbox as a web app with push messages: its files, its devices, and decisions from a notification."""
 
 from __future__ import annotations
 
@@ -25,28 +25,31 @@ MOST_LISTED = 100
 @require_safe
 @allow_anonymous_access
 def serve_service_worker(_request: HtmxHttpRequest) -> HttpResponse:
-    """Return the service worker. Open to all: a browser asks for a new one whoever is signed in."""
+    """Return the service worker. It needs no sign-in, because a browser updates it at any time."""
     return HttpResponse(web_app_files.build_service_worker(), "text/javascript; charset=utf-8")
 
 
 @require_safe
 @allow_anonymous_access
 def serve_web_app_manifest(_request: HtmxHttpRequest) -> HttpResponse:
-    """Return the manifest, which browsers ask for without cookies."""
+    """Return the web app manifest. It needs no sign-in, because browsers request it without cookies."""
     return JsonResponse(web_app_files.build_web_app_manifest(), content_type="application/manifest+json")
 
 
 @require_safe
 @allow_anonymous_access
 def show_offline_page(request: HtmxHttpRequest) -> HttpResponse:
-    """Return the page that the service worker keeps; it holds nothing of anybody."""
+    """Return the page that the service worker caches. It contains no personal data."""
     return render(request, "push/offline.html")
 
 
 @require_GET
 @require_approver
 def list_requests_for_push(request: HtmxHttpRequest) -> HttpResponse:
-    """Return what waits for this person now, and the token that a Deny from a notification needs beside the proof."""
+    """Return as JSON what waits for this person, with the CSRF token.
+
+    Denying from a notification needs this token in addition to the proof of the browser.
+    """
     now = timezone.now()
     rows = decidable_waiting_requests(signed_in_subscriber(request), now).order_by("-id")
     push_payload = {
@@ -60,7 +63,10 @@ def list_requests_for_push(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_approver
 def show_vapid_public_key(_request: HtmxHttpRequest) -> HttpResponse:
-    """Return the key that a browser binds its subscription to; the first time it is made."""
+    """Return the public key to which a browser binds its subscription.
+
+    The first request creates the key pair.
+    """
     try:
         return JsonResponse({"key": push.get_or_create_push_key(now=timezone.now())})
     except SignalboxError as refusal:
@@ -70,7 +76,7 @@ def show_vapid_public_key(_request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_approver
 def save_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
-    """Keep this browser's subscription."""
+    """Store this browser's push subscription. Its session remembers the device."""
     form = request.POST
     replaces = form.get("replaces", "")
     try:
@@ -94,9 +100,10 @@ def save_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_sign_in
 def renew_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
-    """Tie this browser's subscription to the new sign-in, or say that it is no longer kept.
+    """Bind this browser's subscription to the new sign-in, and return as JSON whether it is still valid.
 
-    Open to all who sign in: where they may not decide, the device of whoever was there before them ends.
+    Every signed-in person may do this. The device ends if it belonged to another person, or if this person
+    may not decide requests.
     """
     target = push.renew_push_device_sign_in(
         user=signed_in_subscriber(request), address=request.POST.get("endpoint", ""), now=timezone.now()
@@ -109,7 +116,7 @@ def renew_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_approver
 def deny_request_from_notification(request: HtmxHttpRequest) -> HttpResponse:
-    """Deny the one request whose digest a notification showed. A notification approves nothing."""
+    """Deny the request whose digest a notification showed. A notification cannot approve."""
     request_id, judged = request.POST.get("id", ""), request.POST.get("judged", "")
     try:
         if not request_id or not judged:
@@ -125,7 +132,7 @@ def deny_request_from_notification(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_approver
 def answer_question_from_notification(request: HtmxHttpRequest) -> HttpResponse:
-    """Answer the one question whose digest a notification showed, with one of the choices that it offered."""
+    """Answer the question whose digest a notification showed, with one of the choices that it offered."""
     request_id, judged = request.POST.get("id", ""), request.POST.get("judged", "")
     choice = request.POST.get("choice", "")
     try:

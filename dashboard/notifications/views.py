@@ -1,4 +1,4 @@
-"""How a person is told of waiting requests: addresses, of which requests each hears, quiet hours, sent messages."""
+"""A person's notification settings: addresses, topics of each address, quiet hours, and the sent messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dashboard.notifications.quiet_hours import list_time_zone_names, load_quiet
 @require_GET
 @require_approver
 def show_notification_settings(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the person's own addresses and quiet hours, and what was sent to them, page by page."""
+    """Show the person's addresses and quiet hours, and a page of the messages that were sent to them."""
     return render_notification_settings(request, None)
 
 
@@ -63,7 +63,7 @@ def render_notification_settings(
 @require_POST
 @require_approver
 def add_notification_address_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Add an address; a webhook's secret is on this one answer and never shown again."""
+    """Add an address. A webhook's secret appears only in this response."""
     posted = request.POST
     try:
         notification_target = notifications.create_notification_target(
@@ -102,7 +102,11 @@ def send_test_notification_view(request: HtmxHttpRequest, target_id: int) -> Htt
 
 
 def parse_limit_percent(text: str) -> int | None:
-    """Return the level; None where none is wanted, and 0, which is refused, where it is no number."""
+    """Return the limit in percent.
+
+    An empty text means no limit and returns None. Text that is not a number returns 0, which the action
+    refuses.
+    """
     text = text.strip()[:20]
     return None if not text else int(text) if text.isascii() and text.isdecimal() else 0
 
@@ -111,7 +115,7 @@ def parse_limit_percent(text: str) -> int | None:
 @declare_page_of_form_view("approvals:notifications")
 @require_approver
 def set_address_topics(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
-    """Choose of which requests an address hears."""
+    """Set which requests an address is notified of."""
     posted = request.POST
     with refusals.show_refusal_as_message(request):
         notifications.set_notification_filter(
@@ -149,7 +153,7 @@ def save_quiet_hours(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_approver
 def save_unguarded_call_notifications(request: HtmxHttpRequest) -> HttpResponse:
-    """Notify the person of calls that ran without a guard, or no more."""
+    """Switch the person's notifications about calls without a guard on or off."""
     notify = "notify" in request.POST
     notifications.set_unguarded_call_notifications(
         user=signed_in_approver(request), notify=notify, now=timezone.now()

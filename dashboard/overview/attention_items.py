@@ -1,4 +1,7 @@
-"""What needs a person beside requests, changed tools and brakes, which the overview shows in places of their own."""
+"""What needs a person's attention.
+
+Requests, changed tools and brakes are not included, because the overview shows them elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ KEY_ENDS_WITHIN = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Something that a person should look at: how many there are, in words, and where."""
+    """Something that needs attention: its count and description, and the URL of the page that shows it."""
 
     text: str
     url: str
@@ -39,7 +42,10 @@ class Need:
 
 
 def list_things_needing_attention(now: datetime, *, is_admin: bool) -> list[Need]:
-    """Return what needs a person now, the most urgent first; what only an administrator settles is for these."""
+    """Return what needs attention now.
+
+    Without `is_admin`, items that only an administrator can settle are left out.
+    """
     since = now - LOOKED_BACK
     sessions, runs = reverse("sessions:list"), reverse("runs:list")
     recent = Session.objects.filter(created_at__text__gte=format_utc_prefix(since), created_at__text__lt=":")
@@ -121,7 +127,7 @@ def list_things_needing_attention(now: datetime, *, is_admin: bool) -> list[Need
 
 
 def count_servers_without_sign_in() -> int:
-    """Return how many MCP servers have a sign-in for everybody that somebody has to do, or to do again."""
+    """Return the number of MCP servers whose shared sign-in is missing or must be repeated."""
     shared = set(McpAuthorization.objects.filter(mode=SignInMode.SHARED).values_list("server_id", flat=True))
     tokens = McpAccessToken.objects.filter(user_id__isnull=True, server_id__in=shared)
     return len(shared - {token.server_id for token in tokens if not token.needs_sign_in})

@@ -1,4 +1,7 @@
-"""The first steps after set-up, each with what shows that it is done. The list is gone when all are, or dismissed."""
+"""The first steps after set-up, each with a check of whether it is done.
+
+The list disappears when all steps are done or when the person dismisses it.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,14 @@ from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 
 HINT = "first steps"
-# After it, what people did first may have been pruned: the list must not come back then.
+# After this time, audit entries may have been pruned. A finished step must not appear as undone then.
 SHOWN_FOR = timedelta(days=30)
 DECIDED_EVENTS = ("PERMISSION_REQUEST_APPROVED", "PERMISSION_REQUEST_DENIED")
 
 
 @dataclass(frozen=True, slots=True)
 class FirstSteps:
-    """What this person has to do first; None for what their role does not let them do."""
+    """Which first steps a person has done. A step that their role does not allow is None."""
 
     is_connected: bool | None
     has_session: bool
@@ -54,9 +57,10 @@ class FirstSteps:
 
 
 def load_first_steps(user: User | AnonymousUser, now: datetime) -> FirstSteps | None:
-    """Return the person's first steps; None for who may do none of them, has put them away, or has done them all.
+    """Return the person's first steps, or None if there is no list to show.
 
-    An installation that the demo has filled has none: what is there says nothing of what a person did.
+    There is none for viewers, for accounts older than SHOWN_FOR, and after it was finished or dismissed.
+    There is also none in an installation with demo data, because its rows do not show what a person did.
     """
     if not isinstance(user, User) or not has_role(user, APPROVER) or now - user.date_joined > SHOWN_FOR:
         return None
@@ -77,7 +81,7 @@ def load_first_steps(user: User | AnonymousUser, now: datetime) -> FirstSteps | 
 
 
 def build_first_steps_context(request: HtmxHttpRequest, now: datetime) -> dict[str, object]:
-    """Return what templates/overview/_first_steps.html needs."""
+    """Return the context for templates/overview/_first_steps.html."""
     host = request.get_host().rpartition(":")[0].strip("[]") or request.get_host()
     return {
         "first_steps": load_first_steps(request.user, now),
@@ -89,7 +93,7 @@ def build_first_steps_context(request: HtmxHttpRequest, now: datetime) -> dict[s
 @never_cache
 @require_viewer
 def show_first_steps(request: HtmxHttpRequest) -> HttpResponse:
-    """Answer with the list as it stands now, for an overview that shows it."""
+    """Render the current list as a fragment, which replaces the one on the overview."""
     return render(request, "overview/_first_steps.html", build_first_steps_context(request, timezone.now()))
 
 

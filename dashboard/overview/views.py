@@ -1,4 +1,4 @@
-"""The first page: what needs somebody, what is going on, what happened last."""
+"""The first page: what needs attention, what is running, and what happened last."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_CHANGED_TOOLS = 5  # named in one notice
 
 @dataclass(frozen=True, slots=True)
 class RequestLine:
-    """A request as the overview lists it: what it asks for, and who asks."""
+    """A request as the overview lists it: its headline and its requester."""
 
     request: PermissionRequest
     act: RequestAct
@@ -44,7 +44,7 @@ class RequestLine:
 @vary_on_headers("HX-Request")
 @require_viewer
 def show_overview(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the counts and the latest rows, or these alone when a change has been signalled."""
+    """Show the counts and the latest rows. htmx requests the body alone after a change."""
     template = "overview/_body.html" if wants_fragment(request) else "overview/overview.html"
     is_admin = has_role(request.user, ADMIN)
     shared = shared_user.cached_shared_user_problem() if is_admin else None

@@ -1,4 +1,4 @@
-"""Where the command palette leads: pages and actions by their names, and rows by a few letters of theirs."""
+"""The destinations of the command palette: pages and actions by name, and rows by a few letters."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ from coordinator.sessions import titles
 from dashboard.frame.context import RailItem
 
 MAX_ROWS = 6  # of each kind
-MAX_WORDS = 8  # of a query; each is a condition of its own
-# Sessions among which words are looked for; their lists search all of them.
+MAX_WORDS = 8  # of a query; each adds a condition to the SQL
+# Only this many latest sessions are searched. The list of sessions searches all of them.
 SEARCHED_SESSIONS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A line of the palette: where it leads, and what stands there.
-
-    `words` find it too, though they are not shown.
-    """
+    """A line of the palette. `words` are further search terms, which are not shown."""
 
     label: str
     url: str
@@ -43,13 +40,13 @@ class DestinationGroup:
 
 @dataclass(frozen=True, slots=True)
 class NamedPage:
-    """A page or an action that the rail does not list. `least` is the role that it needs."""
+    """A page or an action that the navigation rail does not list."""
 
     label: str
     url_name: str
     icon: str
-    least: str = VIEWER
-    words: str = ""
+    least: str = VIEWER  # the lowest role that may open it
+    words: str = ""  # further search terms, which are not shown
     anchor: str = ""
 
 
@@ -87,12 +84,14 @@ ACTIONS: tuple[NamedPage, ...] = (
 def find_destinations(
     query: str, rail: Iterable[RailItem], user: User | AnonymousUser
 ) -> list[DestinationGroup]:
-    """Return what fits `query` of all that `user` may open; without a query what people open most.
+    """Return the destinations that match `query` and that `user` may open.
+
+    An empty query returns the entries of the rail, the actions and the latest sessions.
 
     Args:
-        query: What they typed.
-        rail: The entries of the rail that they see.
-        user: Who looks.
+        query: The text that the person typed.
+        rail: The entries of the navigation rail that the person sees.
+        user: The person who searches.
     """
     words = query.casefold().split()[:MAX_WORDS]
     groups = [
@@ -124,7 +123,7 @@ def find_pages_matching_query(
 def filter_pages_by_role_and_query(
     words: list[str], pages: Iterable[NamedPage], user: User | AnonymousUser
 ) -> list[Destination]:
-    """Return the pages that `user` may open and whose names hold all words."""
+    """Return the pages that `user` may open and whose label or search terms contain all words."""
     return [
         Destination(page.label, reverse(page.url_name) + (page.anchor and f"#{page.anchor}"), page.icon)
         for page in pages
@@ -138,14 +137,14 @@ def has_all_words(text: str, words: list[str]) -> bool:
 
 
 def find_permission_request_with_id(query: str) -> list[Destination]:
-    """Return the permission request with exactly this id, if there is one."""
+    """Return the permission request with exactly this id, or an empty list."""
     if not PermissionRequest.objects.filter(request_id=query).exists():
         return []
     return [Destination(query, reverse("approvals:detail", args=[query]), "approvals")]
 
 
 def find_sessions_matching_query(words: list[str]) -> list[Destination]:
-    """Return the latest sessions whose title, id, agent, host or directory holds each word."""
+    """Return the latest sessions in which each word occurs in the title, id, agent, host or directory."""
     latest = Session.objects.order_by("-created_at", "-pk")
     rows = latest
     if words:
@@ -194,7 +193,7 @@ def find_people_matching_query(words: list[str]) -> list[Destination]:
 
 
 def list_further_search_pages(query: str) -> list[Destination]:
-    """Return the searches that go further than the palette's own."""
+    """Return links to pages that search more than the palette does."""
     terms, path = urlencode({"q": query}), urlencode({"path": query})
     return [
         Destination(f"All sessions with “{query}”", f"{reverse('sessions:list')}?{terms}", "search"),

@@ -1,4 +1,4 @@
-"""The command palette, which is a page too."""
+"""The URL of the command palette."""
 
 from __future__ import annotations
 

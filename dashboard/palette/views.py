@@ -21,7 +21,10 @@ MAX_QUERY_CHARACTERS = 200
 @vary_on_headers("HX-Request")
 @require_viewer
 def show_palette(request: HtmxHttpRequest) -> HttpResponse:
-    """Show what fits `q`: as a page, or its results alone for the dialog of static/js/palette.js."""
+    """Show the destinations that match `q`.
+
+    The dialog of static/js/palette.js receives only the results, any other request a page.
+    """
     query = request.GET.get("q", "")[:MAX_QUERY_CHARACTERS]
     groups = find_destinations(query, build_rail_items(request), request.user)
     is_dialog = wants_fragment(request)

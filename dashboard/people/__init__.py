@@ -1,1 +1,1 @@
-"""People: accounts, their roles and sign-ins, and invitations by which they come in."""
+"""People: their accounts, roles and sign-ins, and the invitations that create accounts."""

@@ -46,4 +46,7 @@ class RoleForm(forms.Form):
 
 
 class JoinForm(PasswordErrorsAtField, UserCreationForm):  # type: ignore[type-arg] # not generic at run time
-    """A name, and a password twice. It is never saved: coordinator.actions.people.invitations makes the person."""
+    """A user name, and a password typed twice.
+
+    The form is never saved: coordinator.actions.people.invitations creates the account.
+    """

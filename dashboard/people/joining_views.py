@@ -1,4 +1,4 @@
-"""The page of an invitation: whoever holds its link chooses a name, and a password or a passkey."""
+"""The page of an invitation, on which its recipient chooses a user name, and a password or a passkey."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dashboard.people.forms import WHAT_ROLES_ALLOW, JoinForm
 @never_cache
 @allow_anonymous_access
 def join_by_invitation(request: HtmxHttpRequest) -> HttpResponse:
-    """Make the account that an invitation is for, with a password, and sign its person in."""
+    """Create the account that an invitation is for, with a password, and sign the person in."""
     if request.method != "POST":
         return render_join_page(request, request.GET.get("token", ""), JoinForm())
     token, form, now = request.POST.get("token", ""), JoinForm(request.POST), timezone.now()
@@ -53,7 +53,7 @@ def join_by_invitation(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @allow_anonymous_access
 def start_joining_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
-    """Answer with what the browser needs to make the invited person's passkey."""
+    """Return the options with which the browser creates the invited person's passkey."""
     begin = partial(
         invitations.begin_passkey_for_invitation,
         request.POST.get("token", ""),
@@ -68,7 +68,7 @@ def start_joining_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @allow_anonymous_access
 def join_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
-    """Make the account that an invitation is for, with the passkey that the browser has made, and sign in."""
+    """Create the account that an invitation is for, with the browser's passkey, and sign the person in."""
     token, username = request.POST.get("token", ""), request.POST.get("username", "")
     try:
         user = invitations.accept_invitation_with_passkey(
@@ -98,7 +98,7 @@ def sign_in_joined_person(
 def render_join_page(
     request: HtmxHttpRequest, token: str, form: JoinForm, problem: str = "", status: int = 200
 ) -> HttpResponse:
-    """Answer with the form, or with why the link is no good."""
+    """Render the form, or the reason why the link is not valid (then with status 409)."""
     invitation = invitations.find_invitation_by_token(token, timezone.now())
     context = {
         "token": token,

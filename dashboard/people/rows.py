@@ -1,4 +1,4 @@
-"""What the pages show of each person."""
+"""What the pages show of each person (role, ways to sign in, last activity) and of each open invitation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from coordinator.models import AuditLog, Invitation, Passkey, ProviderIdentity
 
 @dataclass(frozen=True, slots=True)
 class PersonRow:
-    """A person, with what their account's columns do not say."""
+    """A person, with facts that are not columns of the account."""
 
     user: User
     role: str  # "" for none
     sign_in_ways: list[str]
-    last_seen: datetime | None  # when they last signed in or did what the audit log holds
+    last_seen: datetime | None  # the later of the last sign-in and the last audited action
     session_count: int
 
 
@@ -34,14 +34,14 @@ class InvitationRow:
 
 
 def annotate_last_audited_action(people: QuerySet[User]) -> QuerySet[User]:
-    """Annotate `last_action`: when the latest audit entry of each person was written; None without any."""
+    """Annotate `last_action`: the time of each person's latest audit entry, None if there is no entry."""
     actor = Concat(Value("user:"), Cast(OuterRef("username"), TextField()), output_field=TextField())
     entries = AuditLog.objects.filter(actor_id=actor).order_by("-id")
     return people.annotate(last_action=Subquery(entries.values("timestamp")[:1]))
 
 
 def build_person_rows(people: list[User], session_counts: Counter[str]) -> list[PersonRow]:
-    """Return the rows of people of `annotate_last_audited_action`."""
+    """Return the rows of people who were loaded with `annotate_last_audited_action`."""
     ids = [person.pk for person in people]
     passkey_counts = Counter(Passkey.objects.filter(user_id__in=ids).values_list("user_id", flat=True))
     at_provider = set(ProviderIdentity.objects.filter(pk__in=ids).values_list("user_id", flat=True))
@@ -67,7 +67,7 @@ def list_sign_in_ways(person: User, passkey_count: int, is_at_provider: bool) ->
 
 
 def find_last_seen(person: User) -> datetime | None:
-    """Return the later of the last sign-in and the last audited action; what cannot be read does not count."""
+    """Return the later of the last sign-in and the last audited action. Unreadable times are ignored."""
     moments = [person.last_login, getattr(person, "last_action", None)]
     return max((moment for moment in moments if isinstance(moment, datetime)), default=None)
 

@@ -1,4 +1,4 @@
-"""People and their invitations, for admins; the invitation's page, for whoever holds its link."""
+"""URLs of people and their invitations, for admins, and of the page that an invitation's link opens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People, for admins: who has an account, with which role, seen when; invitations, sign-out and deactivation."""
+"""The pages of people for admins: list, invite, sign out and deactivate. What a row shows is in `rows`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def list_people(request: HtmxHttpRequest) -> HttpResponse:
 @require_admin
 @limit_body(SMALL)
 def invite_person(request: HtmxHttpRequest) -> HttpResponse:
-    """Make an invitation and show its link on the page this answers with, and never again."""
+    """Create an invitation and show its link in this response. The link is never shown again."""
     assert isinstance(request.user, User)
     form = InvitationForm(request.POST)
     if form.is_valid():
@@ -62,7 +62,7 @@ def invite_person(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def build_join_url(request: HtmxHttpRequest, token: str) -> str:
-    """Return the link of an invitation, at the address that people use."""
+    """Return the link of an invitation, based on PUBLIC_URL or, if that is not set, on the request's host."""
     path = f"{reverse('people:join')}?{urlencode({'token': token})}"
     return f"{settings.PUBLIC_URL}{path}" if settings.PUBLIC_URL else request.build_absolute_uri(path)
 
@@ -194,9 +194,12 @@ def reactivate_person_view(request: HtmxHttpRequest, user_id: int) -> HttpRespon
 def run_action_and_redirect_to_person(
     request: HtmxHttpRequest, user_id: int, action: Callable[..., str]
 ) -> HttpResponse:
-    """Run an action as the signed-in administrator, say what it did or why it refused, and lead to the person."""
+    """Run `action` as the signed-in administrator, and redirect to the person's page.
+
+    The next page shows the message that `action` returned, or the reason for a refusal.
+    """
     with show_refusal_as_message(request, missing_is_404=True):
         messages.success(request, action(by=request.user, now=timezone.now()))
-    if not request.user.is_authenticated:  # they ended the session that they were in
+    if not request.user.is_authenticated:  # the administrator ended the current session
         return redirect("accounts:login")
     return redirect("people:detail", user_id)

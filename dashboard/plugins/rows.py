@@ -1,4 +1,4 @@
-"""Plugins as rows of a list, and everything that one plugin's page shows. Secrets never leave this module."""
+"""Plugins as rows of a list, and the data of one plugin's page. Secrets are masked in this module."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PluginRow:
 
     @property
     def permission_names(self) -> list[str]:
-        """What it may do, as far as it can be read."""
+        """The plugin's permissions; empty if the stored value is not a list."""
         allowed_permissions = self.setting.allowed_permissions if self.setting else None
         return [str(name) for name in allowed_permissions] if isinstance(allowed_permissions, list) else []
 
@@ -97,7 +97,7 @@ def count_model_rows_by_plugin(model: type[Model]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class PluginPermissionLine:
-    """One permission: whether the plugin holds it, and its newest audit row."""
+    """A permission, whether the plugin has it, and the latest audit entry about it."""
 
     name: str
     held: bool
@@ -114,7 +114,7 @@ class PluginPermissionLine:
 
 @dataclass(frozen=True, slots=True)
 class PluginValue:
-    """A configuration or stored value as it may be shown: a secret is its mask."""
+    """A configuration value or a stored value, ready for display: a secret is masked."""
 
     key: str
     shown: str | None
@@ -141,7 +141,7 @@ class PluginDetails:
 
     @property
     def unreadable_permissions(self) -> str:
-        """The permissions column as it is stored, where it holds no list."""
+        """The stored value of the permissions if it is not a list, else an empty text."""
         allowed_permissions = self.setting.allowed_permissions if self.setting else None
         if allowed_permissions is None or isinstance(allowed_permissions, list):
             return ""
@@ -153,7 +153,7 @@ class PluginDetails:
 
     @property
     def is_plugin_referenced_anywhere(self) -> bool:
-        """Say whether anything here names the plugin."""
+        """Return whether an agent, a configuration value, a stored value or a script refers to the plugin."""
         return bool(self.agents or self.configs or self.values_count or self.runtime)
 
     @property
@@ -166,7 +166,10 @@ class PluginDetails:
 
 
 def load_plugin_details(plugin_id: str, now: datetime, *, prefix: str = "", after: str = "") -> PluginDetails:
-    """Return a plugin with a page of its stored values: those that begin with `prefix`, beyond `after`."""
+    """Return a plugin, with a page of its stored values.
+
+    The page contains the keys that begin with `prefix` and sort after `after`.
+    """
     setting = PluginSetting.objects.filter(pk=plugin_id).first()
     runtime = RuntimePlugin.objects.filter(pk=plugin_id).first()
     plugin_data = PluginData.objects.filter(plugin_id=plugin_id)

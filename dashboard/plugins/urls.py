@@ -1,4 +1,4 @@
-"""Plugins. Their ids come from other programs and may hold anything, slashes too: they stand last."""
+"""URLs of plugins. An id comes from another program and may contain slashes, so it is last in each path."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def plugin_row_matches_search_text(row: Any, words: str) -> bool:
 @require_safe
 @require_viewer
 def show_plugin(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
-    """Show one plugin; one that is not known has a page too, which says so."""
+    """Show a plugin's page. An unknown id also has a page, with a note that it is not registered."""
     query_values = {name: request.GET.get(name, "")[:500] for name in ("prefix", "after")}
     details = load_plugin_details(plugin_id, timezone.now(), **query_values)
     context: dict[str, Any] = {"details": details, "prefix": query_values["prefix"]}
@@ -114,7 +114,10 @@ def register_plugin_view(request: HtmxHttpRequest, plugin_id: str) -> HttpRespon
 def run_action_and_redirect_to_plugin(
     request: HtmxHttpRequest, plugin_id: str, act: Callable[..., str]
 ) -> HttpResponse:
-    """Act on the version the person has seen, say what came of it, and go back to the plugin."""
+    """Run `act` on the version that the person saw, and redirect to the plugin's page.
+
+    The next page shows the message that `act` returned, or the reason for a refusal.
+    """
     with refusals.show_refusal_as_message(request):
         message = act(
             actor=person_actor(request.user),

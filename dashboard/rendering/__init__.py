@@ -1,11 +1,12 @@
-"""Draws foreign text in a sandbox: Markdown, colours, diffs. No page waits for it longer than its allowance.
+"""Render untrusted text in a sandbox: Markdown, syntax colours, diffs.
 
-`jobs` is what the child process does and knows nothing of Django; `answers` asks it and keeps what it answers;
-`allowance` is how long a page may wait for all of it together. Where there is no answer in time, text is plain.
+`jobs` runs in the child process and does not import Django. `rendering_cache` submits jobs and caches their
+answers. `allowance` limits how long one page waits for all its jobs together. A text without an answer in
+time is shown plain.
 """
 
-# Characters. What is longer is shown plain, or of Markdown only the beginning.
 from __future__ import annotations
 
+# Characters. Longer code is shown plain, and only the beginning of a longer Markdown text is rendered.
 COLOUR_UP_TO = 30_000  # nobody reads further in a timeline
 MARKDOWN_UP_TO = 200_000

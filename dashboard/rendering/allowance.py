@@ -1,4 +1,7 @@
-"""How long one page may wait for all its foreign texts to be drawn. What is not ready by then is shown plain."""
+"""The time that one page may wait for rendering of all its untrusted texts.
+
+What is not ready by then is shown plain.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ class RenderingAllowance:
         self.left = settings.RENDERING_SECONDS if seconds is None else seconds
 
     def wait_for(self, future: Future[T]) -> T:
-        """Return a future's result. Raises TimeoutError once nothing is left, and what the future raises."""
+        """Return a future's result, and subtract the time spent on waiting.
+
+        Raises TimeoutError when no time is left, and whatever the future raises.
+        """
         started_at = time.monotonic()
         try:
             return future.result(max(0.0, self.left))
@@ -30,7 +36,7 @@ class RenderingAllowance:
 
     @contextmanager
     def share_allowance_in_block(self) -> Iterator[None]:
-        """Have all that is drawn in this block share the allowance."""
+        """Make all rendering inside this block share the allowance."""
         token = _current.set(self)
         try:
             yield
@@ -42,12 +48,12 @@ _current: ContextVar[RenderingAllowance | None] = ContextVar("allowance", defaul
 
 
 def current_allowance() -> RenderingAllowance:
-    """Return the allowance in force; where none is, one for this text alone."""
+    """Return the allowance of the current block, or a new one outside such a block."""
     return _current.get() or RenderingAllowance()
 
 
 def with_allowance(draw: Callable[P, T]) -> Callable[P, T]:
-    """Have each call of `draw` share one allowance among its texts."""
+    """Return `draw` wrapped so that all texts of one call share an allowance."""
 
     def draw_within_allowance(*args: P.args, **kwargs: P.kwargs) -> T:
         with RenderingAllowance().share_allowance_in_block():

@@ -1,4 +1,7 @@
-"""The anchors of headings in Markdown, as GitHub makes them. Imports nothing: the child process uses it, too."""
+"""Anchors of headings in Markdown, as GitHub makes them.
+
+The child process of the sandbox uses this module, so it imports no other module of the project.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What the sandbox does with foreign texts. Runs in the child process: imports nothing of Django or of our data.
+"""The jobs of the sandbox that renders untrusted texts.
 
-Markdown becomes HTML that is safe to show: no raw HTML, no scripts, no styles, no foreign images. Code is
-coloured by class, because the policy forbids inline styles and scripts.
+This module runs in the child process, so it imports neither Django nor our data. Markdown becomes HTML that
+is safe to show: no raw HTML, no scripts, no styles, no external images. Code is coloured with classes,
+because the content security policy forbids inline styles and scripts.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from dashboard.rendering.anchors import heading_anchor
 MARKDOWN_SECONDS, COLOUR_SECONDS, DIFF_SECONDS = 1.0, 0.2, 0.2
 
 PLAIN_CODE = "Shown as plain text: this code takes too long to colour."
-# Languages that are made ready before the first job: it need not wait.
+# Lexers of these languages are loaded at the start, so that the first job does not wait for them.
 USUAL = (
     "bash console css diff go html java javascript json jsx kotlin markdown php powershell python ruby rust "
     "sql swift toml tsx typescript xml yaml"
@@ -59,7 +60,7 @@ _ATTRIBUTES = {
     "th": {"align"},
     "td": {"align"},
 }
-# What a page of the documentation may have besides.
+# Pages of the documentation may also have these tags and attributes.
 _DOCUMENT_TAGS = _TAGS | {"div", "img", "picture", "source"}
 _DOCUMENT_ATTRIBUTES = _ATTRIBUTES | {
     "div": {"class", "tabindex"},
@@ -90,9 +91,10 @@ def run_markdown_job(_facts: Facts, body: bytes) -> Answer:
 def run_documentation_page_job(facts: Facts, body: bytes) -> Answer:
     """Return a page of the documentation as HTML, with anchors at its headings.
 
-    `facts`: `base`, the address of the help; `pages`, the names of its pages separated by spaces, to which relative
-    links lead (other relative links become plain text); `scheme`, the reader's colour scheme, by which pictures are
-    chosen.
+    Keys of `facts`:
+    - `base`: The address of the help.
+    - `pages`: The names of its pages, separated by spaces. Relative links to other files become plain text.
+    - `scheme`: The reader's colour scheme, which selects the pictures.
     """
     environment = {name: str(facts[name]) for name in ("base", "pages", "scheme")}
     with limit_cpu_time(MARKDOWN_SECONDS):
@@ -108,9 +110,9 @@ def run_documentation_page_job(facts: Facts, body: bytes) -> Answer:
 
 
 def run_syntax_highlighting_job(facts: Facts, body: bytes) -> Answer:
-    """Return code as HTML with its words in spans; an empty answer for a language that is not known.
+    """Return code as HTML with its tokens in spans, or an empty answer for an unknown language.
 
-    `facts`: `language` or `filename`.
+    Keys of `facts`: `language` or `filename`.
     """
     lexer = find_lexer(str(facts["language"]), str(facts["filename"]))
     if lexer is None:
@@ -122,7 +124,7 @@ def run_syntax_highlighting_job(facts: Facts, body: bytes) -> Answer:
 
 
 def run_diff_job(_facts: Facts, body: bytes) -> Answer:
-    """Return difflib's opcodes between two lists of lines, given and answered as JSON."""
+    """Return difflib's opcodes between two lists of lines. Input and output are JSON."""
     before, after = json.loads(body)
     with limit_cpu_time(DIFF_SECONDS):
         codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
@@ -130,7 +132,7 @@ def run_diff_job(_facts: Facts, body: bytes) -> Answer:
 
 
 def run_no_op_job(_facts: Facts, _body: bytes) -> Answer:
-    """Do nothing: whoever has the answer knows that jobs are done."""
+    """Do nothing. The answer shows that the child process takes jobs."""
     return {}, b""
 
 
@@ -148,7 +150,8 @@ def highlight_with_pygments(code: str, lexer: Lexer) -> str:
 
 @lru_cache(maxsize=1)
 def build_markdown_parser() -> MarkdownIt:
-    # An image would tell a foreign server who reads what; the policy refuses it anyway: show its link.
+    # An image would disclose to another server who reads what, and the content security policy blocks it.
+    # A link is shown instead.
     options = {"html": False, "linkify": False, "highlight": highlight_fence}
     parser = MarkdownIt("commonmark", options).enable("table").enable("strikethrough").disable("image")
     parser.core.ruler.push("aligned_cells", align_table_cells)
@@ -156,7 +159,7 @@ def build_markdown_parser() -> MarkdownIt:
 
 
 def align_table_cells(state: StateCore) -> None:
-    """Say a column's alignment as an attribute: a style would be dropped."""
+    """Set a column's alignment as an attribute, because the sanitizer removes styles."""
     for token in state.tokens:
         style = token.attrGet("style") if token.type in ("th_open", "td_open") else None
         if isinstance(style, str) and style.startswith("text-align:"):
@@ -171,7 +174,7 @@ def build_documentation_parser() -> MarkdownIt:
     parser.core.ruler.push("heading_anchors", _set_heading_anchors)
     parser.core.ruler.push("document_links", _rewrite_links)
     parser.add_render_rule("image", _render_picture)
-    # A wide table is scrolled by itself, also from a keyboard.
+    # A wide table scrolls inside this element, also with the keyboard.
     parser.add_render_rule("table_open", lambda *_: '<div class="help-table" tabindex="0"><table>')
     parser.add_render_rule("table_close", lambda *_: "</table></div>")
     return parser
@@ -184,7 +187,7 @@ def _set_heading_anchors(state: StateCore) -> None:
 
 
 def _rewrite_links(state: StateCore) -> None:
-    """Have links between files lead to the pages of the help; a link to any other file becomes plain text."""
+    """Point links between files to pages of the help. A link to any other file becomes plain text."""
     pages = set(state.env["pages"].split())
     for inline in state.tokens:
         opened: list[Token] = []
@@ -206,7 +209,7 @@ def _rewrite_links(state: StateCore) -> None:
 def _render_picture(
     _renderer: RendererHTML, tokens: Sequence[Token], index: int, _options: OptionsDict, env: EnvType
 ) -> str:
-    """Return a picture in the reader's colour scheme: `pictures/NAME-light.webp` stands beside a dark one."""
+    """Return a picture in the reader's colour scheme. Each `pictures/NAME-light.webp` has a dark variant."""
     light = env["base"] + str(tokens[index].attrGet("src")).removesuffix(".webp") + "/"
     dark = light.replace("-light/", "-dark/")
     chosen_colors = dark if env["scheme"] == "dark" else light
@@ -219,7 +222,7 @@ def _render_picture(
 
 
 def highlight_fence(code: str, language: str, _attributes: str) -> str:
-    """Return a fence's code coloured, or plain with a line that says so."""
+    """Return a fence's code coloured, or plain with a note if it is too long or takes too long."""
     lexer = find_lexer(language, "")
     if lexer is None:
         return escape(code)
@@ -244,9 +247,9 @@ def find_lexer(language: str, filename: str) -> Lexer | None:
     return None
 
 
-# Pygments looks for plugins in every installed package, for each name that it does not know. We have none.
+# For each unknown name, Pygments searches all installed packages for plugins. We have none.
 lexers.find_plugin_lexers = lambda: iter(())
-for _module in pkgutil.iter_modules(lexers.__path__):  # the sandbox opens no file any more when it is asked
+for _module in pkgutil.iter_modules(lexers.__path__):  # the sandbox cannot open files later
     import_module(f"{lexers.__name__}.{_module.name}")
 for _name in USUAL.split():
     find_lexer(_name, "")

@@ -1,4 +1,4 @@
-"""Asks the sandbox to draw a text, and keeps the answers of this process by what was asked."""
+"""Render texts in the sandbox, and cache the answers in this process by the job and its input."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from coordinator.sandbox import JobFailed, JobResult, LimitsExceeded, Overloaded, ProcessLimits, Sandbox
 from dashboard.rendering import allowance
 
-KEPT_BYTES = 16 * 1024 * 1024  # of answers in each process
-ANSWER_BYTES = 4 * 1024 * 1024  # a longer answer is none: pages do not draw as much
+KEPT_BYTES = 16 * 1024 * 1024  # of cached answers in each process
+ANSWER_BYTES = 4 * 1024 * 1024  # a longer answer counts as too expensive: pages do not show as much
 START_SECONDS = 5.0
 
 _sandbox = Sandbox(
@@ -22,25 +22,25 @@ _sandbox = Sandbox(
 
 
 class RenderingUnavailable(Exception):
-    """The text is shown plain."""
+    """There is no rendering of a text, so it is shown plain."""
 
 
 class RenderingTooExpensive(RenderingUnavailable):
-    """It takes more time or memory than it may, whoever asks."""
+    """Rendering a text exceeds the limits on time or memory, and would do so again."""
 
 
 class RenderingNotReady(RenderingUnavailable):
-    """There was no time left for it. It may be there the next time."""
+    """The time ran out before the rendering was ready. A later request may find it in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedAnswer:
-    body: bytes | None  # None: too much
+    body: bytes | None  # None if the job exceeded its limits or failed
     is_known: bool = True
 
 
 class RenderingCache:
-    """The newest answers of at most KEPT_BYTES, and the futures of those that are being made."""
+    """A cache of the latest answers, at most KEPT_BYTES, with the futures of jobs in progress."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class RenderingCache:
     def submit_or_join_rendering_job(
         self, key: bytes, job: str, body: bytes, facts: dict[str, str]
     ) -> Future[JobResult]:
-        """Return the future of an answer; whoever asks for the same meanwhile gets the same one."""
+        """Return the future of a job. Requests for the same key share the job in progress."""
         with self._lock:
             if (making := self._making.get(key)) is not None:
                 return making
@@ -78,7 +78,10 @@ class RenderingCache:
 
 
 def cacheable_answer_of_finished_job(future: Future[JobResult]) -> CachedAnswer | None:
-    """Return what is to be kept of a finished job; nothing where it was never begun."""
+    """Return the answer to cache for a finished job, or None if the job was never run.
+
+    A job that failed or exceeded its limits is cached without a body, so that it does not run again.
+    """
     problem = future.exception()
     if isinstance(problem, LimitsExceeded | JobFailed):
         return CachedAnswer(None)
@@ -98,9 +101,9 @@ _started = threading.Event()
 
 
 def render_in_sandbox(job: str, body: bytes, **facts: str) -> bytes | None:
-    """Return what the sandbox makes of a text, or None for code of a language that it does not know.
+    """Return the sandbox's answer for a text, or None for code in an unknown language.
 
-    Raises RenderingTooExpensive, and RenderingNotReady where the allowance in force is used up.
+    Raises RenderingTooExpensive, and RenderingNotReady when the current allowance is used up.
     """
     key = hashlib.sha256("\0".join([job, *facts.values(), ""]).encode("utf-8", "replace") + body).digest()
     cached_result = _answers.get(key)
@@ -131,7 +134,10 @@ def wait_for_rendering_job_answer(future: Future[JobResult]) -> CachedAnswer:
 
 
 def wait_for_sandbox_start() -> None:
-    """Wait for the first start of the child: no page is charged for that."""
+    """Wait until the child process has started, once in each process and at most START_SECONDS.
+
+    This time does not count against a page's allowance.
+    """
     if not _started.is_set():
         try:
             _sandbox.submit_sandbox_job("ready").result(START_SECONDS)

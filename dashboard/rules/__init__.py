@@ -1,1 +1,1 @@
-"""Rules and grants tried out on recorded calls, and what is suggested from them, as their pages show it."""
+"""The pages of rules: editing them, testing rules and grants on recorded calls, and suggestions."""

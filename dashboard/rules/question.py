@@ -1,4 +1,4 @@
-"""What is tried out: edited rules or grants that are not saved, or those that are in force."""
+"""The rules and grants of a trial: unsaved edits, or what is saved."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ UNREADABLE = "The rules to test could not be read. Go back to the rules and test
 
 @dataclass(frozen=True, slots=True)
 class RulesOnTrial:
-    """The rules (None: those that are saved) and the edits of grants on trial, and both as a form carries them."""
+    """The rules and edits of grants on trial, and both in the form in which an HTML form sends them."""
 
-    rules: tuple[DecisionRule, ...] | None = None
+    rules: tuple[DecisionRule, ...] | None = None  # None for the saved rules
     edits: tuple[GrantEdit, ...] = ()
     packed_rules: str = ""
     packed_edits: str = ""
 
     @property
     def has_unsaved_edits(self) -> bool:
-        """Whether something is tried that does not hold yet."""
+        """Return whether the trial has rules or edits of grants that are not saved."""
         return self.rules is not None or bool(self.edits)
 
     def build_current_and_trial_judges(self, now: datetime) -> tuple[RecordedCallJudge, RecordedCallJudge]:
-        """Return what judges calls by what holds now, and by what is on trial."""
+        """Return a judge of calls by what is saved, and one by what is on trial."""
         saved = tool_rules.load_saved_tool_rules()
         judge = RecordedCallJudge(saved, now)
         if not self.has_unsaved_edits:
@@ -46,9 +46,9 @@ class RulesOnTrial:
 
 
 def build_trial_of_rules(rules: Sequence[DecisionRule], edits: Sequence[GrantEdit] = ()) -> RulesOnTrial:
-    """Return the question what these rules, and these edits of grants, would do.
+    """Return a trial of these rules and edits of grants.
 
-    Raises UnprocessableRequest for too many.
+    Raises UnprocessableRequest if too many of the rules are unsaved.
     """
     require_few_unsaved_rules(rules)
     return RulesOnTrial(
@@ -60,17 +60,17 @@ def build_trial_of_rules(rules: Sequence[DecisionRule], edits: Sequence[GrantEdi
 
 
 def build_trial_of_grant_edits(edits: Sequence[GrantEdit]) -> RulesOnTrial:
-    """Return the question what these edits of grants would do under the saved rules."""
+    """Return a trial of these edits of grants under the saved rules."""
     return RulesOnTrial(None, tuple(edits), "", access_sheet.serialize_grant_edits(edits))
 
 
 def form_has_unsaved_rules(form: QueryDict) -> bool:
-    """Say whether a form asks about rules or grants that are not saved."""
+    """Return whether a form contains rules or edits of grants that are not saved."""
     return bool(form.get("rules") or form.get("edits"))
 
 
 def parse_trial_form(form: QueryDict) -> RulesOnTrial:
-    """Return the question that a form carries. Raises UnprocessableRequest."""
+    """Return the trial that a form describes. Raises UnprocessableRequest if it cannot be read."""
     rules, edits = form.get("rules", ""), form.get("edits", "")
     return RulesOnTrial(
         tuple(deserialize_trial_rules(rules)) if rules else None,
@@ -121,7 +121,10 @@ def deserialize_trial_rules(text: str) -> list[DecisionRule]:
 
 
 def require_few_unsaved_rules(rules: Sequence[DecisionRule]) -> None:
-    """Raise UnprocessableRequest where too many of the rules are not saved, wherever in the list they stand."""
+    """Raise UnprocessableRequest if more than MOST_UNSAVED rules differ from the saved ones.
+
+    The number of a rule in the list is not compared.
+    """
     if len(rules) > MOST_UNSAVED:
         saved = {replace(rule, number=0) for rule in tool_rules.load_saved_tool_rules()}
         if sum(replace(rule, number=0) not in saved for rule in rules) > MOST_UNSAVED:

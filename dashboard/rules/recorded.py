@@ -1,4 +1,4 @@
-"""The recorded calls that tool rules are tested on: those of agents that ask here, and of imported transcripts."""
+"""The recorded calls on which tool rules are tested: of agents that ask here, and of imported transcripts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from coordinator.importing import lines
 from coordinator.policy.suggestions.history import CallHistoryReader
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
-# How the result of a call tells that a person refused it: its beginning, and what stands in it.
+# Results of calls that a person refused: how the text begins, and what else it contains.
 REFUSALS = (
     ("Rejected in the terminal", ""),
     ("Denied by ", " in Signalbox"),
-    # What Claude Code tells its model, where nothing else in a transcript says so.
+    # What Claude Code sends to its model. Its transcript has no other sign of a refusal.
     ("The user doesn't want to proceed with this tool use", ""),
     ("The user doesn't want to take this action", ""),
 )
 READER = CallHistoryReader((*AGENT_TITLES, lines.SOURCE), find_call_subject, REFUSALS)
 PIECE = 0.4  # seconds of work for one request; the page asks for the next piece
 FIRST_PIECE = 0.04  # seconds of work before a page is shown
-FIRST_STRETCH = 300  # events; a page reads no more before it is shown, however many there are
+FIRST_STRETCH = 300  # events that are read at most before a page is shown

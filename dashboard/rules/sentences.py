@@ -34,16 +34,16 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class SentencePart:
-    """A piece of a sentence. `kind`: "" for plain words, "who" for a name, "code" for what is written literally."""
+    """A piece of a sentence."""
 
     text: str
-    kind: str = ""
+    kind: str = ""  # "" for plain text, "who" for a name, "code" for literal text
 
 
 def describe_rule(
     rule: DecisionRule, agent_labels: Mapping[str, str] = MappingProxyType({})
 ) -> list[SentencePart]:
-    """Return a rule as one sentence, in pieces; agents by their ids where they have no label."""
+    """Return a rule as one sentence, in pieces. Agents without a label appear by their ids."""
     before, after = {
         ALLOW: ("Allow", "to"),
         DENY: ("Do not allow", "to"),
@@ -57,14 +57,14 @@ def describe_rule(
 
 
 def list_rule_agents(rule: DecisionRule) -> list[str]:
-    """Return for whom a rule is, by name."""
+    """Return the names of the agents to which a rule applies."""
     if rule.agents is None:
         return [AGENT_TITLES.get(rule.program, rule.program) or "every agent"]
     return list(rule.agents) or ["nobody"]
 
 
 def describe_rule_actions(rule: DecisionRule) -> list[SentencePart]:
-    """Return what a rule is about: programs, paths, hosts, a pattern, tools."""
+    """Return the calls that a rule matches: programs, paths, hosts, a pattern, tools."""
     ready_made = BY_NAME.get(rule.ready_made)
     if ready_made is not None and ready_made.is_allowing and ready_made.has_same_terms_as_rule(rule):
         return [SentencePart(ready_made.sentence)]
@@ -120,7 +120,7 @@ def describe_rule_actions(rule: DecisionRule) -> list[SentencePart]:
 def describe_rule_conditions(
     rule: DecisionRule, folders: Sequence[str], excluded: Sequence[str]
 ) -> list[SentencePart]:
-    """Return where and when a rule matches what it is about, and what it leaves out."""
+    """Return the conditions of a rule: folders, repetition, exceptions, and whether it ends the turn."""
     sentence: list[SentencePart] = []
     if folders:
         sentence += [SentencePart("anywhere in"), *join_parts(texts_as_code_parts(folders), "or")]
@@ -146,7 +146,7 @@ def describe_path_line(line: str) -> str:
 
 
 def describe_tools(names: str) -> list[SentencePart]:
-    """Return what the tools of a rule do: "run commands", or their names."""
+    """Return what the tools of a rule do ("run commands"), or their names."""
     kinds = [name.removeprefix(tool_kinds.PREFIX) for name in names.split("|")]
     if names == "*":
         return [SentencePart("use any tool")]
@@ -164,7 +164,10 @@ def texts_as_code_parts(texts: Sequence[str]) -> list[SentencePart]:
 
 
 def join_parts(parts: Sequence[SentencePart], word: str, most: int = MOST_NAMED) -> list[SentencePart]:
-    """Return parts as a list in a sentence; of many, the first and how many more there are."""
+    """Return parts as a list in a sentence.
+
+    Of more than `most` parts, the first are named and the others counted.
+    """
     shown_parts = list(parts[:most])
     more = len(parts) - len(shown_parts)
     joined: list[SentencePart] = []

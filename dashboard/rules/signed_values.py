@@ -1,7 +1,7 @@
-"""What a page carries along between pieces of long work: signed, so that it comes back as it was sent.
+"""Signed values that a page sends back between pieces of long work.
 
-No process has to remember it: any worker goes on, before and after a restart. Where it leads to something
-being saved, it is signed for one person and for an hour.
+No process stores them, so any worker can continue the work, also after a restart. Values that lead to a
+change are signed for one person and are valid for an hour.
 """
 
 from __future__ import annotations
@@ -17,21 +17,25 @@ HOUR = 3600  # seconds
 
 
 def sign_values_for_hidden_field(purpose: str, values: Any) -> str:
-    """Return values (as JSON has them) as a text for a hidden field."""
+    """Return JSON-serializable values as a signed text for a hidden field.
+
+    The text can be read only for the same `purpose`.
+    """
     return signing.dumps(values, salt=f"signalbox.carried.{purpose}", compress=True)
 
 
 def sign_values_for_person(person: int, purpose: str, values: Any) -> str:
-    """Return values as a text that `unsign_values_for_person` takes from this person (by the key of their row)
-    within an hour.
+    """Return values as a text that only this person can use within an hour, by `unsign_values_for_person`.
+
+    `person` is the primary key of the user.
     """
     return sign_values_for_hidden_field(purpose, [person, values])
 
 
 def unsign_values_for_person(person: int, purpose: str, text: str) -> Any:
-    """Return the values of `sign_values_for_person`.
+    """Return the values that `sign_values_for_person` signed.
 
-    Raises UnprocessableRequest for a text that is not from here, another's, or too old.
+    Raises UnprocessableRequest if the text has no valid signature, is for another person, or is too old.
     """
     user_id, values = unsign_values_of_hidden_field(purpose, text, seconds=HOUR)
     if user_id != person:
@@ -40,9 +44,9 @@ def unsign_values_for_person(person: int, purpose: str, text: str) -> Any:
 
 
 def unsign_values_of_hidden_field(purpose: str, text: str, *, seconds: int | None = None) -> Any:
-    """Return the values of `sign_values_for_hidden_field`.
+    """Return the values that `sign_values_for_hidden_field` signed.
 
-    Raises UnprocessableRequest for a text that is not from here, or older than `seconds`.
+    Raises UnprocessableRequest if the text has no valid signature or is older than `seconds`.
     """
     if len(text) > LARGEST:
         raise UnprocessableRequest("This page sent too much data. Reload it.")

@@ -1,4 +1,4 @@
-"""The tables of a trial: what is decided how often, by rule, agent and week, each number with its calls behind it."""
+"""The tables of a trial: counts of decisions by rule, agent and week, with links to the counted calls."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SHOWN = 12  # rows of a table before the rest is folded
 
 @dataclass(frozen=True, slots=True)
 class TrialCount:
-    """One number; `query` names the calls behind it, "" where there are none. `now`: what it is today."""
+    """A number in a table."""
 
     label: str
     number: int
-    query: str
-    now: int = 0
+    query: str  # the query string of the list of counted calls; "" if the number is 0
+    now: int = 0  # the number under the saved rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TrialTableLine:
 
 @dataclass(frozen=True, slots=True)
 class TrialTable:
-    """A table of a trial: what its rows are, the first of them, and those that are folded."""
+    """A table of a trial. `folded` are the rows that are hidden until a person opens them."""
 
     title: str
     lines: list[TrialTableLine]
@@ -66,7 +66,10 @@ class TrialView:
 
 
 def build_trial_view(trial: RuleTrial, *, is_open: bool) -> TrialView:
-    """Return what a page shows of a trial; `is_open`: of something that does not hold yet."""
+    """Return what a page shows of a trial.
+
+    `is_open` is True for a trial with unsaved edits. Its tables also count the decisions that these change.
+    """
     counts = trial.tally
     return TrialView(
         counts.calls,
@@ -98,7 +101,7 @@ def build_trial_tables(counts: DecisionCounts, *, is_open: bool) -> list[TrialTa
 
 
 def decider_sort_key(by: str) -> tuple[int, int, str]:
-    """Order what decides: the rules by number, then grants and policies, at last nothing."""
+    """Return a sort key for what decided a call: rules by number, then grants and policies, then nothing."""
     kind, _, number = by.partition(" ")
     if kind == "rule" and number.isdigit():
         return (0, int(number), "")

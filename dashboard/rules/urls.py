@@ -1,4 +1,4 @@
-"""Rules for agents' tools: what they say, what others would have said, and which are suggested."""
+"""URLs of the rules for agents' tools, of their trials and of suggested rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs, narrowed by where they stand, who ran them, what for, and when they were ordered."""
+"""Filters of the list of runs: status, runner, session, and the day of creation."""
 
 from __future__ import annotations
 

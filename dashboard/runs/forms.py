@@ -1,4 +1,4 @@
-"""The forms by which a person starts a run or resumes a session."""
+"""The forms with which a person starts a run or resumes a session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dashboard.runs.offers import OnlineRunnerOffers
 
 
 class RunDemandsForm(forms.Form):
-    """A prompt, and what the runner must be or have."""
+    """A prompt, and the properties that a runner must have to take the run."""
 
     prompt = forms.CharField(
         widget=forms.Textarea({"rows": 6}), label="Prompt", help_text="What the agent should do."
@@ -28,36 +28,36 @@ class RunDemandsForm(forms.Form):
     )
 
     def runner_demands(self) -> dict[str, Any] | None:
-        """Return what is demanded, as actions.runs takes it, or None."""
+        """Return the demands in the form that `coordinator.actions.runs` takes, or None if there are none."""
         data = self.cleaned_data
         tags = [tag.strip() for tag in data["tags"].split(",") if tag.strip()]
         named_demands = {name: data[name] for name in ("hostname", "executor_profile") if data[name]}
         named_demands = self.chosen_runner_demands() | named_demands
         if forked := Session.objects.filter(pk=data.get("fork_of") or None).first():
-            # Its agent's memory is where it ran.
+            # The agent's memory of the session is on the host where it ran.
             forked_demands = {"hostname": forked.hostname, "executor_profile": forked.executor_profile}
             named_demands = {name: value for name, value in forked_demands.items() if value} | named_demands
         return {**named_demands, "tags": tags} if named_demands or tags else None
 
     def chosen_runner_demands(self) -> dict[str, Any]:
-        """Return what only the chosen runner is; nothing where any will do."""
+        """Return the demands that only the chosen runner meets. This form has no choice of runner, so {}."""
         return {}
 
 
 class ResumeSessionForm(RunDemandsForm):
-    """Another prompt for a session that is there already."""
+    """A prompt for an existing session."""
 
 
 class ArgumentsField(forms.JSONField):
-    """JSON, of which nothing is an empty field."""
+    """A JSON field that shows None as an empty field."""
 
     def prepare_value(self, value: Any) -> Any:
-        """Return what stands in the field."""
+        """Return the text of the field."""
         return "" if value is None else super().prepare_value(value)
 
 
 class StartRunForm(RunDemandsForm):
-    """What a new session is started with. `offered` is what online runners have (dashboard.runs.offers)."""
+    """The form that starts a new session. `offered` is what online runners offer (dashboard.runs.offers)."""
 
     agent = forms.ChoiceField(
         required=False, label="Agent", help_text="The agents that online runners can drive."
@@ -111,7 +111,7 @@ class StartRunForm(RunDemandsForm):
         super().__init__(*args, **kwargs)
         self.offered = OnlineRunnerOffers.load_online_offers()
         self._offer_runner_choices()
-        # A procedural agent takes arguments instead; `clean` sees to it that one of the two is there.
+        # A procedural agent takes arguments instead of a prompt. `clean` requires one of the two.
         self.use_required_attribute = False
         self.fields["prompt"].required = not self.is_bound
         active = set(Blueprint.objects.filter(status="active").values_list("name", flat=True))
@@ -120,16 +120,16 @@ class StartRunForm(RunDemandsForm):
             self, "agent_name", [("", "No blueprint"), *((name, name) for name in names)]
         )
 
-    # Those that are asked first; the others stand behind a fold.
+    # Fields that are visible at once. The others are in a folded part of the form.
     FIRST = ("agent", "runner", "project_dir", "prompt", "worktree")
 
     def chosen_runner_demands(self) -> dict[str, Any]:
-        """Return what only the chosen runner is; nothing where any will do."""
+        """Return the demands that only the chosen runner meets, or {} if any runner may take the run."""
         runner = self.offered.by_id.get(self.cleaned_data.get("runner") or "")
         return {name: getattr(runner, name) for name in PROPERTIES} if runner is not None else {}
 
     def _offer_runner_choices(self) -> None:
-        """Offer what online runners have."""
+        """Set the choices from what online runners offer, and remove the fields that would have no choice."""
         agents = self.fields["agent"]
         assert isinstance(agents, forms.ChoiceField)
         agents.choices = [("", "Any agent"), *self.offered.agents]
@@ -150,21 +150,24 @@ class StartRunForm(RunDemandsForm):
 
     @property
     def unfolded_form_fields(self) -> list[forms.BoundField]:
-        """The fields that are asked first."""
+        """The fields that are visible at once."""
         return [self[name] for name in self.FIRST if name in self.fields]
 
     @property
     def folded_form_fields(self) -> list[forms.BoundField]:
-        """The fields behind the fold."""
+        """The fields in the folded part of the form."""
         return [field for field in self.visible_fields() if field.name not in self.FIRST]
 
     @property
     def has_folded_values_or_errors(self) -> bool:
-        """Say whether something behind the fold is filled in or wrong."""
+        """Return whether a field in the folded part has a value or an error."""
         return any(field.errors or field.value() for field in self.folded_form_fields)
 
     def clean_parameters(self) -> dict[str, Any] | None:
-        """Return the arguments; nothing for an empty field."""
+        """Return the arguments, or None for an empty field.
+
+        Raises ValidationError if they are not a JSON object.
+        """
         parameters = self.cleaned_data["parameters"]
         if parameters is not None and not isinstance(parameters, dict):
             raise forms.ValidationError(
@@ -173,7 +176,7 @@ class StartRunForm(RunDemandsForm):
         return parameters
 
     def clean(self) -> dict[str, Any]:
-        """Ask for a prompt, or for arguments instead."""
+        """Require a prompt or arguments, and add the prompt to the parameters that a runner receives."""
         data = super().clean() or {}
         prompt, parameters = data.get("prompt"), data.get("parameters")
         if not prompt and parameters is None and "parameters" not in self.errors:
@@ -188,6 +191,6 @@ class StartRunForm(RunDemandsForm):
 
     @staticmethod
     def driven_run_parameters(data: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what a runner is told that drives agents; None where the prompt is all."""
+        """Return the parameters for a runner that drives agents, or None if the prompt is enough."""
         run_parameters = {name: data[name] for name in ("agent", "fork_of", "worktree") if data.get(name)}
         return {"prompt": data["prompt"], **run_parameters} if run_parameters else None

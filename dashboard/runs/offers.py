@@ -1,4 +1,4 @@
-"""What the runners that are online offer to drive: for the form that starts a run."""
+"""What online runners offer, for the form that starts a run."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ MOST_OFFERS = 200
 
 @dataclass(frozen=True, slots=True)
 class OnlineRunnerOffers:
-    """Agents as (name, title with version and hosts), directories, and agents that some machine has not.
+    """The agents, directories and abilities that online runners offer."""
 
-    `by_id` are the runners that offer agents, by id; `online_count` how many runners are online, those that take runs
-    by demands alone with them. `ability_labels` are what agents said that they can do, by title and host.
-    """
-
-    agents: list[tuple[str, str]]
+    agents: list[tuple[str, str]]  # name, and title with version and hosts
     directories: list[str]
-    missing: list[tuple[str, str]]
-    worktrees: bool
-    by_id: dict[str, Runner]
-    online_count: int
-    ability_labels: list[tuple[str, list[str]]]
+    missing: list[tuple[str, str]]  # title of an agent that no runner has, and how to install it
+    worktrees: bool  # whether a runner can create work trees
+    by_id: dict[str, Runner]  # the runners that offer agents
+    online_count: int  # all online runners, also those that offer no agents
+    ability_labels: list[tuple[str, list[str]]]  # title and host of an agent, and its reported abilities
 
     @property
     def runner_count(self) -> int:
-        """How many runners offer agents."""
+        """The number of runners that offer agents."""
         return len(self.by_id)
 
     @property
     def runner_choices(self) -> list[tuple[str, str]]:
-        """Each runner's id and name: its host, and its directory and profile where the host has several."""
+        """The id and name of each runner.
+
+        The name is the host, with the directory and the profile if the host has several runners.
+        """
         per_host = Counter(runner.hostname for runner in self.by_id.values())
         per_folder = Counter((runner.hostname, runner.project_dir) for runner in self.by_id.values())
         return [
@@ -54,7 +53,7 @@ class OnlineRunnerOffers:
 
     @classmethod
     def load_online_offers(cls) -> OnlineRunnerOffers:
-        """Return what is offered at this moment: two queries."""
+        """Return what online runners offer now. Executes two queries."""
         now = timezone.now()
         online = [
             missing_agent

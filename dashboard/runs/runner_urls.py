@@ -1,4 +1,4 @@
-"""Runners."""
+"""URLs of runners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runners: who takes runs, what each is doing, and sending one away."""
+"""Runners: the list with the runs of each, and deregistering one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
 @dataclass(frozen=True, slots=True)
 class DrivenAgentRow:
-    """An agent that a runner can drive, and what it said that it can do."""
+    """An agent that a runner can drive, with the abilities that it reported."""
 
     offer: dict[str, Any]
 
@@ -38,16 +38,13 @@ class DrivenAgentRow:
 
 @dataclass(frozen=True, slots=True)
 class RunnerRow:
-    """A runner, whether it is heard of, the runs that it holds, each with its session's title, and what it drives.
-
-    `missing` are agents of its own settings that cannot be driven, with the reason as `how`.
-    """
+    """A runner, with its active runs and its agents."""
 
     runner: Runner
-    state: str
-    runs: list[tuple[Run, str]]
+    state: str  # "online", or "stale" if it has not polled in time
+    runs: list[tuple[Run, str]]  # each with the title of its session
     drives: list[DrivenAgentRow]
-    missing: list[dict[str, Any]]
+    missing: list[dict[str, Any]]  # configured agents that it cannot drive; `how` is the reason
 
 
 @require_safe
@@ -89,7 +86,7 @@ def show_runner_list(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_admin
 def deregister_runner_view(request: HtmxHttpRequest, runner_id: str) -> HttpResponse:
-    """Send a runner away: its next poll tells it to go."""
+    """Deregister a runner. The answer to its next poll reports that it is deregistered."""
     assert request.user.is_authenticated
     try:
         runners.retire_runner(runner_id, actor=person_actor(request.user), itself=False, now=timezone.now())

@@ -1,4 +1,4 @@
-"""The list of runs: which columns it has and which of them sort."""
+"""The columns of the list of runs, and which of them can be sorted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import django_tables2 as tables
 
 
 class RunTable(tables.Table):  # type: ignore[misc] # the library has no types
-    """One row a run, drawn by runs/_row.html."""
+    """A table with one row for each run, rendered by runs/_row.html."""
 
     status = tables.Column(verbose_name="Status")
     run = tables.Column(verbose_name="Run", orderable=False, empty_values=())

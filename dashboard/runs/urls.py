@@ -1,4 +1,4 @@
-"""Runs."""
+"""URLs of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs: the queue and its past, ordering a new one, stopping one."""
+"""Runs: the list of pending and past runs, starting a run, stopping and releasing one."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ STATUSES = (*OPEN, *OVER)
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run, why it waits if it does, the host of the runner that has it, and its sessions' titles by their ids."""
+    """A run, ready for display."""
 
     run: Run
-    why: str
-    host: str
-    titles: Mapping[str, str]
+    why: str  # why it waits; "" if it does not wait
+    host: str  # of the runner that has it
+    titles: Mapping[str, str]  # titles of sessions by their ids
     agent: LinkedAgent | None
 
     @property
     def session_title(self) -> str:
-        """The session's title; empty where it says no more than the run's own prompt, which stands beside it."""
+        """The session's title, or "" if it only repeats the prompt that the row shows."""
         title = self.titles.get(self.run.session_id, "")
         return "" if title == make_title_from_text(self.run.prompt or "") else title
 
@@ -67,7 +67,7 @@ class RunRow:
 
     @property
     def prompt_or_arguments_text(self) -> str:
-        """Return what it was ordered with: a prompt's beginning, or a procedural agent's arguments as JSON."""
+        """The beginning of the run's prompt, or the arguments of a procedural agent as JSON."""
         with_parameters = getattr(self.run, "ordered_with", None)
         parameters = with_parameters.parameters if with_parameters is not None else None
         return preview_markdown(self.run.prompt or "", LONGEST_PROMPT) or (
@@ -87,7 +87,7 @@ class RunRow:
 @vary_on_headers("HX-Request")
 @require_viewer
 def show_run_list(request: HtmxHttpRequest) -> HttpResponse:
-    """List the runs, newest first, with the numbers of each status."""
+    """List the runs, the latest first, with the number of runs in each status."""
     narrowed = RunFilter(request.GET, queryset=Run.objects.select_related("session", "hold", "ordered_with"))
     table = RunTable(narrowed.qs)
     table.order_by = request.GET.get("sort") or "-created"
@@ -146,7 +146,7 @@ def order_run_view(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def initial_values_from_earlier_run(request: HtmxHttpRequest) -> dict[str, Any]:
-    """Return what a session was started with, for another that starts as it did, or goes on from where it stands."""
+    """Return initial values from the first run of a session, to start the same again or to fork it."""
     again, fork_of = request.GET.get("again", ""), request.GET.get("fork_of", "")
     first = Run.objects.filter(session_id=again or fork_of).select_related("ordered_with")
     run = first.order_by("created_at", "run_id").first()
@@ -177,7 +177,7 @@ def resume_session_view(request: HtmxHttpRequest, session_id: str) -> HttpRespon
 
 
 def create_run_from_form(request: HtmxHttpRequest, form: RunDemandsForm, **order: Any) -> Run | None:
-    """Queue the run; what is refused is said in the form."""
+    """Queue a run. If it is refused, add the reason to the form's errors and return None."""
     assert request.user.is_authenticated
     try:
         return runs.queue_ordered_run(
@@ -194,7 +194,7 @@ def create_run_from_form(request: HtmxHttpRequest, form: RunDemandsForm, **order
 
 
 def describe_run_refusal(detail: Any) -> str:
-    """Return a refusal for a person: its sentence, and what of the parameters does not fit."""
+    """Return the text of a refusal, with the validation errors of the parameters."""
     if not isinstance(detail, dict):
         return str(detail)
     problems = [

@@ -1,1 +1,1 @@
-"""The search page, and what happened to a file."""
+"""The search across all sessions, and the page of what agents did to a file."""

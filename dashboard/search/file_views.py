@@ -1,4 +1,4 @@
-"""What agents did to a file, across all sessions."""
+"""The page of what agents did to a file, across all sessions."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.status_facets import query_string_with_changed_values
 from dashboard.looks import CallDisplay, build_call_display
 
-MOST_SHOWN = 20  # files that the page names, of those that are meant
+MOST_SHOWN = 20  # matching files whose names the page lists
 
 
 @dataclass(frozen=True, slots=True)
 class FileTouchRow:
-    """A call, as the list draws it. `at` is None where nobody can tell when it was."""
+    """A call that touched a file, ready for display. `at` is None if the time is unknown."""
 
     touch: files.FileTouch
     look: CallDisplay
@@ -39,7 +39,7 @@ class FileTouchRow:
 @vary_on_headers("HX-Request")
 @require_viewer
 def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
-    """List the calls that touched the files that `path` means, newest first."""
+    """List the calls that touched the files that match `path`, the latest first."""
     query_values = {name: request.GET.get(name, "")[:1000] for name in ("path", "tool", "agent")}
     before = request.GET.get("before", "")
     named_files = files.find_touched_files_matching_path(query_values["path"])

@@ -1,4 +1,4 @@
-"""Search."""
+"""URLs of the search."""
 
 from __future__ import annotations
 

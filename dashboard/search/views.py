@@ -1,4 +1,4 @@
-"""Search across all sessions: messages, tool inputs and outputs, and what was done to a file."""
+"""Search in the messages, tool inputs and tool outputs of all sessions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dashboard.lists.status_facets import query_string_with_changed_values
 from dashboard.looks.milestones import milestone_icon_text_and_tone
 
 KINDS = (("message", "Messages"), ("pre_tool", "Inputs"), ("post_tool", "Outputs"))
-OF_FILE = "file:"  # before a path: what was done to that file
+OF_FILE = "file:"  # prefix of a query that searches what was done to a file
 FIELDS = ("q", "kind", "tool", "agent", "session")
 
 
@@ -79,7 +79,10 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def milestone_labels_by_hit_event(hits: Sequence[EventHit]) -> dict[int, tuple[str, str, str]]:
-    """Return the looks of those hits that are no call and no message, as the timeline has them, by the event's id."""
+    """Return icon, text and tone by event id, for hits that are neither calls nor messages.
+
+    They look the same as in the timeline.
+    """
     rows = {*CATEGORIES["messages"], *CATEGORIES["calls"]}
     points: dict[str, list[int]] = {}
     for hit in hits:
@@ -93,12 +96,12 @@ def milestone_labels_by_hit_event(hits: Sequence[EventHit]) -> dict[int, tuple[s
 
 
 def count_filled_search_fields(data: QueryDict) -> int:
-    """Return how many of the fields are in use that stand behind one button on a phone."""
+    """Return how many of the fields are filled that a phone hides behind a button."""
     return sum(bool(data.get(name)) for name in ("kind", "tool", "agent", "since", "until"))
 
 
 def parse_search_query(data: QueryDict) -> SearchQuery:
-    """Read the query string; unreadable values are ignored."""
+    """Return the search that the query string describes. Invalid values are ignored."""
     days = DayRange.from_query(data)
     texts = {name: data.get(name, "")[:300] for name in FIELDS}
     return SearchQuery(

@@ -1,4 +1,4 @@
-"""What a session changed, as its page shows it: the files with their counts and as much of the diff as fits a page."""
+"""What a session changed, for its page: the files with their line counts, and as much of the diff as fits."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from dashboard.text.diffs import Marked
 MOST_TURNS = 100
 MOST_FILES = 300  # on a page
 MOST_LINES = 4_000  # of all diffs on a page
-MOST_OF_A_FILE = 600  # lines, unless it is looked at alone
-OPEN_LINES = 400  # of the diffs that stand open at once
+MOST_OF_A_FILE = 600  # lines, unless the page shows only this file
+OPEN_LINES = 400  # of the diffs that are unfolded at first
 WIDEST = 1_000  # characters of a line
 LONGEST_PREVIEW = 60  # characters of a turn's prompt
 ADDED, MOVED, REMOVED = "Added", "Moved", "Removed"
@@ -29,78 +29,81 @@ MODES = {"100755": "made executable", "100644": "made not executable"}
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
-    """One file. `number` names it on its page; `left` says how many lines of its diff are not drawn here."""
+    """A changed file, with the lines of its diff."""
 
-    number: int
+    number: int  # its position in the report
     path: str
-    was: str
+    was: str  # the path before it was renamed, or ""
     word: str
     note: str
     added: int
     removed: int
     lines: list[Marked] = field(default_factory=list)
-    left: int = 0
+    left: int = 0  # lines of the diff that are not shown
     is_open: bool = False
 
     @property
     def file_key(self) -> str:
-        """A name for the file on its page that stays the same when other files come."""
+        """A key for the file on its page, which does not change when other files are added."""
         return hashlib.sha256(self.path.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     @property
     def chip_tone(self) -> str:
-        """The tone of its chip."""
+        """The tone of the file's chip."""
         return TONES.get(self.word, "")
 
     @property
     def folder_path(self) -> str:
-        """Where it lies, with the slash."""
+        """The path of the file's folder, with the slash at the end."""
         return self.path[: self.path.rfind("/") + 1]
 
     @property
     def base_name(self) -> str:
-        """Its own name."""
+        """The file's name without its folder."""
         return self.path[self.path.rfind("/") + 1 :]
 
 
 @dataclass(frozen=True, slots=True)
 class TurnChoice:
-    """A turn that can be looked at: its row's id, its number in the session, when, its prompt, how many files."""
+    """A turn whose changes can be shown."""
 
-    id: int
-    number: int
+    id: int  # primary key of its SessionChange
+    number: int  # in the session, from 1
     at: datetime
     prompt: str
-    files: int
+    files: int  # number of changed files
 
     @property
     def prompt_preview(self) -> str:
-        """Its prompt's beginning on one line, without the marks of Markdown."""
+        """The beginning of the prompt on one line, without Markdown."""
         return preview_markdown(self.prompt, LONGEST_PREVIEW)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeComparison:
-    """A comparison on a page; `hidden` files are not listed."""
+    """The changes of a turn or session, ready for display."""
 
     row: SessionChange
     files: list[ChangedFile]
-    total: int
-    added: int
-    removed: int
-    hidden: int
-    given_up: bool
+    total: int  # number of files
+    added: int  # lines
+    removed: int  # lines
+    hidden: int  # files that are not listed
+    given_up: bool  # there are changed files, but no diff
 
 
 def build_changes_context(session: Session, chosen: str, number: str = "") -> dict[str, Any]:
-    """Return what `sessions/_changes.html` draws: of the turn `chosen`, else of the whole session."""
+    """Return the context of `sessions/_changes.html`.
+
+    It contains the changes of the turn `chosen`, or of the whole session if there is no such turn.
+    """
     rows = SessionChange.objects.filter(session=session)
     changed_turns = list_changed_turns(session)
     turn = next((run_turn for run_turn in changed_turns if str(run_turn.id) == chosen), None)
     row = rows.filter(pk=turn.id).first() if turn else rows.filter(run_id="").first()
     if (
         row is None and turn is None and changed_turns
-    ):  # nothing is known of the whole: the newest turn says why
+    ):  # without changes of the whole session, the latest turn shows the reason
         turn = changed_turns[0]
         row = rows.filter(pk=turn.id).first()
     return {
@@ -114,13 +117,13 @@ def build_changes_context(session: Session, chosen: str, number: str = "") -> di
 
 
 def count_changed_files(session_id: str) -> int | None:
-    """Return how many files the session has changed; None where that is not known."""
+    """Return how many files the session changed, or None if that is unknown."""
     row = SessionChange.objects.filter(session_id=session_id, run_id="").only("files").first()
     return len(list_file_reports(row)) if row else None
 
 
 def build_worktree_context(session: Session) -> dict[str, Any]:
-    """Return what is known of the session's own work tree and of the last order to remove it."""
+    """Return the state of the session's work tree, and the latest command to remove it."""
     driven = DrivenSession.objects.filter(pk=session.pk).first()
     orders = DrivenCommand.objects.filter(session=session).order_by("-ordered_at")[:50]
     order = next(
@@ -131,7 +134,7 @@ def build_worktree_context(session: Session) -> dict[str, Any]:
 
 
 def list_changed_turns(session: Session) -> list[TurnChoice]:
-    """Return the session's turns whose changes are known, the newest first."""
+    """Return the session's turns with reported changes, the latest first."""
     session_changes = SessionChange.objects.filter(session=session).exclude(run_id="").defer("diff")
     rows = list(session_changes.order_by("-id")[: MOST_TURNS + 1])
     prompts = dict(Run.objects.filter(pk__in=[row.run_id for row in rows]).values_list("run_id", "prompt"))
@@ -200,7 +203,7 @@ def build_changed_file_row(
 
 
 def format_diff_line(line: str, sign: str) -> str:
-    """Return a line as it is drawn: with its sign, unless git itself speaks there."""
+    """Return a line of a diff with its sign, shortened to WIDEST. Hunk headers and git's notes have none."""
     if len(line) > WIDEST:
         line = f"{line[:WIDEST]}… ({len(line) - WIDEST:,} more characters)"
     return line if sign == "@" else f"{sign} {line}"

@@ -1,4 +1,4 @@
-"""Two sessions side by side: what each was asked, did, changed and cost, and how they differ."""
+"""The comparison of two sessions: what each was asked, did, changed and cost, and the differences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_FILES = 200
 
 @dataclass(frozen=True, slots=True)
 class ComparedSession:
-    """One of the two."""
+    """One of the two sessions, with its figures."""
 
     session: Session
     title: str
@@ -43,7 +43,7 @@ class ComparedSession:
 
 @dataclass(frozen=True, slots=True)
 class ComparedFact:
-    """A line of the comparison: what it is of both, and how the second differs from the first."""
+    """A row of the comparison: the value of each session, and how the second differs from the first."""
 
     label: str
     first: str
@@ -74,7 +74,7 @@ def load_compared_session(session: Session, title: str, now: datetime) -> Compar
 
 
 def build_session_comparison_context(first: ComparedSession, second: ComparedSession) -> dict[str, Any]:
-    """Return what `sessions/compare.html` draws of two sessions."""
+    """Return the context of `sessions/compare.html` for two sessions."""
     tools = [dict(one.counts.tools) for one in (first, second)]
     names = sorted(
         {*tools[0], *tools[1]}, key=lambda name: (-max(tools[0].get(name, 0), tools[1].get(name, 0)), name)
@@ -134,7 +134,7 @@ def compare_text_values(label: str, first: str | None, second: str | None) -> Co
 
 
 def describe_change(first: float, second: float) -> str:
-    """Return how the second number differs from the first: `+25 %`, `3.0 times`, or nothing where they are alike."""
+    """Return how the second number differs from the first: `+25 %`, `3.0 times`, or "" if they are equal."""
     if first == second:
         return ""
     if not first or not second:
@@ -146,7 +146,10 @@ def describe_change(first: float, second: float) -> str:
 
 
 def compare_paths(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Return the files that both, the first alone and the second alone wrote, where there are any."""
+    """Return the files that both sessions wrote, and those that only one of them wrote.
+
+    Empty groups are left out.
+    """
     groups = [
         ("Both", sorted({*first} & {*second})),
         ("Only this session", sorted({*first} - {*second})),
@@ -156,7 +159,7 @@ def compare_paths(first: Sequence[str], second: Sequence[str]) -> list[tuple[str
 
 
 def list_comparison_candidates(session: Session) -> list[tuple[str, str, Session]]:
-    """Return sessions of the same agent or parent, the newest first, as (id, title, session)."""
+    """Return other sessions of the same agent or parent as (id, title, session), the latest first."""
     other_sessions = Session.objects.exclude(pk=session.pk).order_by("-created_at", "-session_id")
     rows = (
         list(other_sessions.filter(agent_name=session.agent_name)[:MOST_CANDIDATES])

@@ -1,7 +1,8 @@
-"""Which rules and grants were in force for a decided call: from the decision's own audit entry, so signed with it.
+"""The rules and grants that were in force when a call was decided.
 
-An entry names the version of the whole list of rules; the list itself is found among the audited saves and what is
-saved now. It counts only where its digest is that version, so nobody can put other rules in its place.
+They are read from the signed audit entry of the decision. An entry names only the version of the list of
+rules. The list itself is searched among the saved rules and in the audit entries of earlier saves. A list is
+used only if its digest is that version, so nobody can substitute other rules.
 """
 
 from __future__ import annotations
@@ -14,28 +15,27 @@ from coordinator.models import AuditLog
 from coordinator.policy.rules import tool_rules
 from coordinator.policy.rules.tool_rules import DecisionRule
 
-MOST_SAVES = 1_000  # audited saves of the rules that are looked through, newest first
+MOST_SAVES = 1_000  # audited saves of the rules that are searched, the latest first
 
 RulesByVersion = Mapping[str, Sequence[DecisionRule]]
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyInForce:
-    """What a decision's entry says. None means that the entry does not say it: not each kind of decision needs all.
+    """What an audit entry records about the policy of a decision.
 
-    `rule` and `grant` are the one that decided alone; `grants` all live ones of the agent on the tool and its server;
-    `defaults` the default policy of each server that was meant.
+    None means that it was not recorded. Not every kind of decision needs all of the fields.
     """
 
     rules_version: str | None
-    rule: Mapping[str, Any] | None
-    grant: Mapping[str, Any] | None
-    grants: Sequence[Mapping[str, Any]] | None
-    defaults: Mapping[str, Any] | None
+    rule: Mapping[str, Any] | None  # the rule that decided alone
+    grant: Mapping[str, Any] | None  # the grant that decided alone
+    grants: Sequence[Mapping[str, Any]] | None  # the agent's valid grants on the tool and its server
+    defaults: Mapping[str, Any] | None  # the default policy of each server in question
 
     @property
     def policy_summary(self) -> str:
-        """What was in force, in a few words for a table."""
+        """A short description of the policy in force, for a table."""
         parts = []
         if self.rule:
             parts.append(
@@ -51,7 +51,7 @@ class PolicyInForce:
         return " · ".join(parts) or "not recorded"
 
     def export_as_dict(self, rules_by_version: RulesByVersion) -> dict[str, Any]:
-        """Return it all, with the rules themselves where they are still known."""
+        """Return all fields, with the rules of `rules_version` if they are still known."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.rules_version is None:
             return values
@@ -70,7 +70,10 @@ def describe_grant_in_force(grant: Mapping[str, Any]) -> str:
 
 
 def read_policy_in_force(row: AuditLog) -> PolicyInForce:
-    """Return what a decision's entry says was in force. What stands there in another form counts as not recorded."""
+    """Return the policy in force from a decision's audit entry.
+
+    A value of another type counts as not recorded.
+    """
     metadata = row.metadata if isinstance(row.metadata, dict) else {}
     version, grants = metadata.get("rules_version"), metadata.get("grants_in_force")
     return PolicyInForce(
@@ -87,7 +90,7 @@ def dict_or_none(value: Any) -> Mapping[str, Any] | None:
 
 
 def load_rules_by_version() -> RulesByVersion:
-    """Return every list of rules that is known, by its digest: the saved one, and those in the audit log."""
+    """Return every known list of rules by its digest: the saved one, and those in the audit log."""
     now = tool_rules.load_saved_tool_rules()
     return {tool_rules.tool_rules_version(rules): rules for rules in (*walk_audited_rules(), now, ())}
 
@@ -105,7 +108,7 @@ def parse_audited_rules(stored: Any) -> Sequence[DecisionRule] | None:
     names = {field.name for field in fields(DecisionRule)}
     if not isinstance(stored, list) or not all(isinstance(rule_fields, dict) for rule_fields in stored):
         return None
-    added = {"program", *tool_rules.TERM_FIELDS}  # which older saves did not name
+    added = {"program", *tool_rules.TERM_FIELDS}  # fields that older saves do not have
     if not all(set(rule_fields) | added == names for rule_fields in stored):
         return None
     return [DecisionRule(**rule_fields) for rule_fields in stored]

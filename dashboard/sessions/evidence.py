@@ -1,6 +1,7 @@
-"""Evidence for one session: what happened, who was asked, who decided what, and the proofs; as one ZIP file.
+"""Evidence about one session as a ZIP file: what happened, who was asked, who decided what, and the proofs.
 
-It reads without Signalbox: Markdown, JSON, and proof files that verify_audit.py checks (it lies beside them).
+The file can be read without Signalbox: it contains Markdown, JSON and proof files, and verify_audit.py to
+check them.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from dashboard.sessions.views.events import export_event_as_dict
 from dashboard.timeline.as_markdown import render_session_markdown
 
 MOST_ENTRIES = 1_000  # audit entries in one file
-IN_MEMORY = 16 * 1024 * 1024  # bytes; a larger file is made on disk
-# How the audit events of changes of policy begin.
+IN_MEMORY = 16 * 1024 * 1024  # bytes; a larger file is written to disk
+# Prefixes of the audit events of policy changes.
 POLICY = ("GRANT", "TOOL_RULES", "MCP_SERVER", "MCP_TOOL_ACCEPTED", "MCP_TOOL_DECLINED", "AGENT")
 
 README = """\
@@ -53,14 +54,14 @@ Compare the key with one that you got elsewhere: whoever could forge this file c
 
 @dataclass(frozen=True, slots=True)
 class SessionAuditEntry:
-    """One audit entry of the session and how it stands in the log."""
+    """An audit entry of the session, and its state in the signed log."""
 
     row: AuditLog
     entry: proofs.LogEntryStatus
 
     @property
     def policy_in_force(self) -> PolicyInForce | None:
-        """What the entry says was in force for the decided call; None where it is of no decision."""
+        """The policy in force for the decided call; None if the entry is not about a decision."""
         return read_policy_in_force(self.row) if self.row.event_type in VERDICTS else None
 
 
@@ -74,7 +75,7 @@ def load_session_audit_entries(session: Session) -> list[SessionAuditEntry]:
     request_ids = find_session_requests(session).values("request_id")
     about = Q(target_id=session.pk) | Q(target_id__in=request_ids)
     audit_logs = AuditLog.objects.filter(about)
-    # Whoever asks very often must not push the decisions out.
+    # An agent with very many requests must not displace the decisions.
     decided = list(audit_logs.filter(event_type__in=VERDICTS).order_by("pk")[:MOST_ENTRIES])
     other_entries = audit_logs.exclude(event_type__in=VERDICTS).order_by("pk")[: MOST_ENTRIES - len(decided)]
     rows = sorted([*decided, *other_entries], key=lambda row: row.pk)
@@ -85,7 +86,7 @@ def load_session_audit_entries(session: Session) -> list[SessionAuditEntry]:
 
 
 def build_evidence_zip(session: Session) -> IO[bytes]:
-    """Return the ZIP file, to be read from its beginning and closed."""
+    """Return the ZIP file, positioned at its beginning. The caller closes it."""
     session_audit_entries = load_session_audit_entries(session)
     file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - the caller closes it
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -180,7 +181,7 @@ def export_request_as_dict(row: PermissionRequest) -> dict[str, Any]:
 
 
 def list_session_decisions(entries: list[SessionAuditEntry]) -> list[dict[str, Any]]:
-    """Return each decision with the rules and grants that were in force, as its own audit entry says."""
+    """Return each decision with the rules and grants in force that its audit entry records."""
     rules = load_rules_by_version()
     return [
         {
@@ -206,7 +207,7 @@ def export_current_policy() -> dict[str, Any]:
 
 
 def walk_policy_changes(changes: list[SessionAuditEntry]) -> Iterator[str]:
-    """Yield the canonical entries of changes to rules and grants until the session's last entry."""
+    """Yield the canonical entries of changes to rules and grants up to the session's last entry."""
     if not changes:
         return
     about_policy = Q()

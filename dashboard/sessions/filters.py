@@ -1,4 +1,4 @@
-"""Sessions, narrowed by what a person knows of the one they look for."""
+"""Filters of the list of sessions."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ Rows = QuerySet[Session]
 FIELDS = ("agent", "host", "since", "until")
 FOLDED = ("person", "tag", "tool", "file", "cost", "tokens", "minutes")
 LARGEST = 2**62  # beyond it the database cannot compare
-# The exact comparison of instants costs tens of microseconds a row, and a busy day has thousands. Two days away
-# from the edge the text alone tells, whatever its form and offset; nearer, it tells for the form that we write. `:`
-# comes after every digit, so odd texts stay out. The bounds outside the OR let both engines read that stretch of
-# sbx_sessions_created and nothing else.
+# An exact comparison of times costs tens of microseconds for each row, and a busy day has thousands of rows.
+# More than NEAR away from the limit, comparing the stored text is enough, whatever its format and offset. Nearer
+# than that, it is enough for the format that we write (IN_UTC). `:` sorts after every digit, so it excludes texts
+# that are not times. The bounds outside the OR let both databases read only that range of the index
+# sbx_sessions_created.
 NEAR = timedelta(days=2)
 IN_UTC = Q(created_at__text__endswith="+00:00", created_at__text__contains="T")
 
 
 class SessionFilter(DayRangeFilter):
-    """Words, status, agent, host, directory, tool, file, parent, dates, errors, pending approvals, tags, figures.
+    """Filters sessions by their columns, tools, files, tags, errors, requests and figures.
 
-    Without any of them only the sessions that nobody's session started are listed; their children unfold. Archived
-    sessions are left out, unless the archive or the children of one session are asked for.
+    Without a filter, only sessions without a parent are listed, and their children can be unfolded. Archived
+    sessions are left out, unless the archive or the children of one session are requested.
     """
 
     q = django_filters.CharFilter(method="with_words", label="Search")
@@ -65,30 +66,30 @@ class SessionFilter(DayRangeFilter):
 
     @property
     def folded_filter_count(self) -> int:
-        """How many of those filters are set that stand behind "More filters"."""
+        """The number of filters under "More filters" that are set."""
         data: QueryDict = self.data
         return sum(bool(data.get(name)) for name in FOLDED)
 
     @property
     def field_filter_count(self) -> int:
-        """How many filters are set in fields, which stand behind one button on a phone."""
+        """The number of filters that are set in fields. A phone hides these fields behind a button."""
         data: QueryDict = self.data
         return self.folded_filter_count + sum(bool(data.get(name)) for name in FIELDS)
 
     @property
     def lists_sessions_as_trees(self) -> bool:
-        """Say whether sessions are listed with their children folded into them, and not by what a filter finds."""
+        """Return whether sessions are listed as trees, with folded children, because no filter is set."""
         data: QueryDict = self.data
         return not any(data.get(name) for name in self.filters if name != "archived")
 
     @property
     def lists_archived_sessions(self) -> bool:
-        """Say whether archived sessions are asked for, and no others."""
+        """Return whether only archived sessions are listed."""
         return bool(self.data.get("archived") == "true")
 
     @property
     def needs_full_scan(self) -> bool:
-        """Say whether a filter is among those asked for that no index serves."""
+        """Return whether a filter is set for which there is no index."""
         data: QueryDict = self.data
         return any(data.get(name) for name in ("q", "dir"))
 
@@ -105,7 +106,7 @@ class SessionFilter(DayRangeFilter):
         return rows if self.data.get("parent") else rows.filter(archived__isnull=True)
 
     def keep_all(self, rows: Rows, _name: str, _enabled: bool) -> Rows:
-        """Leave the rows as they are: `qs` narrows them to the archive."""
+        """Return the rows unchanged. `qs` applies the filter for the archive."""
         return rows
 
     def with_cost(self, rows: Rows, _name: str, dollars: Decimal) -> Rows:
@@ -119,7 +120,7 @@ class SessionFilter(DayRangeFilter):
         return rows.annotate(duration_us=session_duration_sql_expression()).filter(duration_us__gte=least_us)
 
     def with_words(self, rows: Rows, _name: str, text: str) -> Rows:
-        """Keep sessions that hold every word in their title or one of their columns."""
+        """Return the sessions in which every word occurs in the title or a column."""
         for word in text.split():
             rows = rows.filter(
                 Q(session_id__icontains=word)
@@ -143,7 +144,7 @@ class SessionFilter(DayRangeFilter):
     def with_errors(self, rows: Rows, _name: str, enabled: bool) -> Rows:
         if not enabled:
             return rows
-        # Reads sbx_events_errors once; a look into it per session costs 100,000 sessions four times as long.
+        # This reads the index sbx_events_errors once. With 100,000 sessions, lookups take four times as long.
         return rows.filter(pk__in=Event.objects.filter(error__isnull=False).order_by().values("session_id"))
 
     def with_waiting(self, rows: Rows, _name: str, enabled: bool) -> Rows:
@@ -174,5 +175,5 @@ class SessionFilter(DayRangeFilter):
 
 
 def format_utc_prefix(moment: datetime) -> str:
-    """Return what the text of an instant, to the second and in UTC, begins with."""
+    """Return the beginning of the text of a time in UTC, up to the second."""
     return f"{moment:%Y-%m-%dT%H:%M:%S}"

@@ -1,4 +1,4 @@
-"""Notes to a session's agent as its page shows them: what was written, what became of it, and how the next one goes."""
+"""Notes to a session's agent, for its page: their texts, their states, and how the next one is delivered."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ ONLY_BY_GATEWAY = (
 
 @dataclass(frozen=True, slots=True)
 class NoteDisplay:
-    """A note, its text as people see it, and where it stands: `delivered`, `waiting` or `lost`."""
+    """A note, ready for display."""
 
     note: Note
-    text: str
-    state: str
-    why: str = ""
+    text: str  # with secrets masked
+    state: str  # "delivered", "waiting" or "lost"
+    why: str = ""  # why it was lost
 
 
 def build_notes_context(session: Session) -> dict[str, Any]:
-    """Return what `sessions/_notes_now.html` draws."""
+    """Return the context of `sessions/_notes_now.html`."""
     return {
         "session": session,
         "notes": [build_note_display(note, session) for note in notes.load_newest_notes(session.pk)],
@@ -41,7 +41,7 @@ def build_notes_context(session: Session) -> dict[str, Any]:
 
 
 def describe_note_delivery(session: Session, *, driven: bool) -> tuple[str, bool]:
-    """Return how a note reaches this session's agent, in words, and whether it may well not."""
+    """Return how a note reaches this session's agent, as a sentence, and whether its delivery is doubtful."""
     profile = session.executor_profile or ""
     if driven:
         return BY_RUNNER, False

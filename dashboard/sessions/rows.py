@@ -1,4 +1,4 @@
-"""Rows of the sessions list: a session with its facts, the same on the page, in fragments and on the stream."""
+"""Rows of the list of sessions, used by the page, by fragments and by the event stream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from coordinator.sessions.statuses import LIVE
 from dashboard.rendering.allowance import with_allowance
 from dashboard.templatetags.signalbox import title_of
 
-DIGITS_OF_AN_ID = 19  # one with as many may not fit into 64 bits
+DIGITS_OF_AN_ID = 19  # a number with this many digits may not fit into 64 bits
 WAITING_TEMPLATES = {
     "data-session-waiting": "sessions/_waiting.html",
     "data-session-waiting-count": "sessions/_waiting_count.html",
@@ -38,16 +38,19 @@ class SessionRow:
     facts: SessionListFacts
     is_idle: bool = False
     agent: LinkedAgent | None = None
-    is_pinned: bool = False  # by whoever looks; the stream, which draws for everybody, does not know
+    is_pinned: bool = False  # by the viewer; False in the stream, which renders for everybody
 
     @property
     def status_or_idle(self) -> str:
-        """Its status, or `idle` if it has been silent."""
+        """The session's status, or `idle` if a running session has been silent."""
         return inactivity.IDLE if self.is_idle else self.session.status
 
     @property
     def began_at(self) -> object:
-        """When it began: no later than its first event. A text where that cannot be read."""
+        """When the session began, at the latest with its first event.
+
+        An unreadable time is returned unchanged.
+        """
         if not isinstance(self.session.created_at, datetime) or self.facts.first_us is None:
             return self.session.created_at
         return instants.instant_from_microseconds(
@@ -80,7 +83,10 @@ def load_session_rows(
 
 
 def build_session_row_fragments(change: FeedChange) -> Sequence[PageFragment]:
-    """Return a changed session's row, for every list that shows it. New ones are counted by the page, not put in."""
+    """Return the fragment of a changed session's row, for every list that shows it.
+
+    There is no fragment for a new session: the page only counts it.
+    """
     if change.op != "update":
         return []
     sessions = Session.objects.filter(pk=change.key)
@@ -94,9 +100,9 @@ def build_session_row_fragments(change: FeedChange) -> Sequence[PageFragment]:
 
 
 def build_waiting_request_count_fragments(change: FeedChange) -> Sequence[PageFragment]:
-    """Return how many requests of a session wait, for every place that says so, after one of them has changed."""
+    """Return fragments with the number of a session's waiting requests, after a change of a request."""
     if not (change.key.isascii() and change.key.isdecimal() and len(change.key) < DIGITS_OF_AN_ID):
-        return []  # a vote or an assignment, which names its request by `request_id`: as many wait as before
+        return []  # a vote or an assignment, whose key is a `request_id`, does not change the number
     permission_contexts = PermissionContext.objects.filter(
         request__pk=int(change.key), session_id__isnull=False
     )
@@ -115,19 +121,19 @@ def build_waiting_request_count_fragments(change: FeedChange) -> Sequence[PageFr
 
 
 def draw_session_row(session_id: str) -> Drawing | None:
-    """Return a session's row as it is now, for lists to take from it what follows its events."""
+    """Return the current row of a session, with which lists update the cells that depend on events."""
     rows = load_session_rows(Session.objects.filter(pk=session_id))
     return {"row": render_to_string("sessions/_list_row.html", {"row": rows[0]})[:]} if rows else None
 
 
-# A topic of lists for each session that runs. What a row says beside its events, its own fragments bring.
+# One topic for each running session, for lists. Cells that do not depend on events have fragments above.
 VIEW = LiveView(
     "session_row", frozenset({"events"}), frozenset(), lambda *_: None, with_allowance(draw_session_row)
 )
 
 
 def build_session_title_fragments(change: FeedChange) -> Sequence[PageFragment]:
-    """Return a session's title as it is now, for every place that names the session."""
+    """Return the fragment of a session's current title, for every element that names the session."""
     title = titles.load_session_title(change.key)
     return [
         PageFragment(f'[data-session-title="{escape_css_text(change.key)}"]', title_of(change.key, title))

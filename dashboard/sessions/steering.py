@@ -1,4 +1,4 @@
-"""What a person may do to a session that a runner runs: its next prompts, its turn, what its agent lets one set."""
+"""What a person may do to a session that a runner runs: queue prompts, stop a turn, change settings."""
 
 from __future__ import annotations
 
@@ -28,40 +28,40 @@ DONE = "completed"
 
 @dataclass(frozen=True, slots=True)
 class QueuedPrompt:
-    """A prompt that waits for its turn, with how many images go with it, and why it waits."""
+    """A prompt that waits for its turn."""
 
     run: Run
     text: str
-    images: int
-    why: str
+    images: int  # number of images that are sent with it
+    why: str  # why it waits, or ""
 
     @property
     def text_preview(self) -> str:
-        """Its beginning on one line, without the marks of Markdown."""
+        """The beginning of the prompt on one line, without Markdown."""
         return preview_markdown(self.text, LONGEST_PREVIEW)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSetting:
-    """Something that can be set: the `kind` of command for it, and the choices as (value, name, what it means)."""
+    """A setting of the agent that a person can change."""
 
-    kind: str
+    kind: str  # the command that changes it
     key: str
     name: str
     current: str
-    choices: list[tuple[str, str, str]]
+    choices: list[tuple[str, str, str]]  # value, name and description
 
     @property
     def current_choice_name(self) -> str:
-        """What is set now, in the agent's words."""
+        """The agent's name for the current value."""
         return next((name for value, name, _ in self.choices if value == self.current), self.current)
 
 
 def build_steering_context(session: Session) -> dict[str, Any]:
-    """Return what `sessions/_steer.html` draws.
+    """Return the context of `sessions/_steer.html`.
 
-    A note reaches an agent at work, a prompt begins the next turn of a session that a runner runs. Where both are
-    possible, Enter sends the note.
+    A note reaches an agent that is working. A prompt starts the next turn of a session that a runner runs. If
+    both are possible, Enter sends the note.
     """
     driven = DrivenSession.objects.filter(pk=session.pk).first()
     runs = Run.objects.filter(session=session)
@@ -119,7 +119,7 @@ def count_prompt_images(ordered_with: RunParameters | None) -> int:
 
 
 def list_agent_settings(driven: DrivenSession) -> list[AgentSetting]:
-    """Return what can be set: modes and models as the protocol has them, else as options of the session."""
+    """Return the settings of an agent: modes and models of the protocol, and options of the session."""
     settings_rows = []
     modes = list_setting_choices(driven.mode_choices, "id")
     models = list_setting_choices(driven.model_choices, "modelId")
@@ -153,7 +153,7 @@ def list_setting_choices(listed: Any, key: str) -> list[tuple[str, str, str]]:
 
 
 def list_open_commands(session: Session) -> list[DrivenCommand]:
-    """Return what the runner was told and has not done, and what it lately could not do."""
+    """Return the commands that the runner has not finished, and the latest one if it failed."""
     rows = DrivenCommand.objects.filter(session=session).order_by("-ordered_at")[:5]
     newest = list(rows)
     return [
@@ -163,18 +163,18 @@ def list_open_commands(session: Session) -> list[DrivenCommand]:
 
 @dataclass(frozen=True, slots=True)
 class AgentPlan:
-    """The agent's plan: its entries as (words, status), and how many are done."""
+    """The agent's plan: its entries as (text, status)."""
 
     entries: list[tuple[str, str]]
 
     @property
     def done_count(self) -> int:
-        """How many entries are done."""
+        """The number of finished entries."""
         return sum(status == DONE for _, status in self.entries)
 
     @property
     def current_entry(self) -> str:
-        """What is being done."""
+        """The text of the entry in progress, or "" if there is none."""
         return next((entry_text for entry_text, status in self.entries if status == "in_progress"), "")
 
 
@@ -212,7 +212,7 @@ def has_session_capability(driven: DrivenSession | None, capability: str) -> boo
 
 
 def context_used_percent(driven: DrivenSession | None) -> int | None:
-    """Return how much of the model's context is used, in percent; None where that is hardly any."""
+    """Return how much of the model's context is used, in percent; None if it is unknown or rounds to 0."""
     usage = (driven.usage if driven else None) or {}
     used, size = usage.get("used"), usage.get("size")
     if not is_valid_usage_amount(used) or not is_valid_usage_amount(size) or size < 1:
@@ -221,7 +221,7 @@ def context_used_percent(driven: DrivenSession | None) -> int | None:
 
 
 def reported_cost(driven: DrivenSession | None) -> str:
-    """Return what the session has cost as its agent says; empty where it says nothing."""
+    """Return the cost of the session that its agent reported, with the currency; "" if there is none."""
     usage = (driven.usage if driven else None) or {}
     cost = usage.get("cost")
     amount = cost.get("amount") if isinstance(cost, Mapping) else None

@@ -1,6 +1,7 @@
-"""What a reader wants to know of a session at once: what was asked, how it ended, what it changed, what went wrong.
+"""The summary of a session: what was asked, how it ended, what it changed, what went wrong.
 
-All of it comes from stored sums, from the ends of indexes, or from few rows, however long the session is.
+It is computed from stored sums, from ends of indexes or from few rows, so its cost does not depend on the
+length of the session.
 """
 
 from __future__ import annotations
@@ -21,41 +22,38 @@ from coordinator.sessions.title_words import preview_markdown
 from coordinator.sessions.titles import load_first_prompt
 from dashboard.sessions.changes import list_file_reports, read_line_count
 
-LONGEST_TEXT = 400  # characters that are read of what was asked and answered
+LONGEST_TEXT = 400  # characters of the prompt, the answer and errors
 MOST_PATHS = 3
 MOST_REQUESTS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSummary:
-    """How many files a session changed. `is_complete`: a runner compared the directory, else its calls say so."""
+    """How many files a session changed."""
 
     files: int
     paths: list[str]
     added: int = 0
     removed: int = 0
-    is_complete: bool = False
+    is_complete: bool = False  # whether a runner compared the directory; else calls were counted
 
     @property
     def named_paths(self) -> list[tuple[str, str]]:
-        """The paths, each with the file's own name."""
+        """The paths, each with the file's name."""
         return [(path, path.rstrip("/").rpartition("/")[2] or path) for path in self.paths]
 
 
 @dataclass(frozen=True, slots=True)
 class WaitSummary:
-    """The requests of a session: how many, how they were decided, and how long those that are over took.
-
-    `waiting` still wait, the oldest of them since `waiting_since`.
-    """
+    """The permission requests of a session: their number, their verdicts, and how long they waited."""
 
     requests: int
-    waiting: int
-    waiting_since: datetime | None
+    waiting: int  # requests that still wait
+    waiting_since: datetime | None  # when the oldest of them was made
     denied: int
-    total: timedelta
+    total: timedelta  # of the requests that are closed
     longest: timedelta
-    is_cut: bool
+    is_cut: bool  # whether there are more than MOST_REQUESTS
 
     @property
     def total_label(self) -> str:
@@ -74,10 +72,10 @@ class FirstError:
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """What the head of a session's page says. `asked_event` is the id of the prompt's event; 0 where it has none."""
+    """The summary in the header of a session's page."""
 
-    asked: str
-    asked_event: int
+    asked: str  # the beginning of the first prompt
+    asked_event: int  # the id of the event of that prompt, or 0
     answer: str
     end_reason: str
     run_error: str
@@ -103,14 +101,17 @@ def build_session_summary(session: Session, counts: SessionEventCounts) -> Sessi
 
 
 def load_end_reason(session_id: str) -> str:
-    """Return the reason that the session's newest end gives; empty where it gives none."""
+    """Return the reason in the latest event that ended the session, or ""."""
     ends = Event.objects.filter(session_id=session_id, event_type="session_stop", tool_name__isnull=True)
     reason = ends.order_by("-tool_name", "-id").values_list("reason", flat=True).first()
     return str(reason or "")[:100]
 
 
 def load_change_summary(session_id: str, tools: Sequence[str]) -> ChangeSummary | None:
-    """Return what a runner found changed in the directory, else what the session's calls wrote; None for neither."""
+    """Return the changes that a runner found in the directory, else the files that the session's calls wrote.
+
+    None if neither is known.
+    """
     row = SessionChange.objects.filter(session_id=session_id, run_id="").only("files").first()
     if row is not None:
         files = list_file_reports(row)

@@ -1,4 +1,4 @@
-"""The list of sessions: which columns it has, which of them a person may choose, and which sort."""
+"""The columns of the list of sessions, those that are shown by default, and the orders of sorting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coordinator.sessions.statuses import LIVE
 
 Rows = QuerySet[Session]
 SHOWN_BY_DEFAULT = ("status", "agent", "started", "took", "cost", "events", "errors")
-# What the list can be sorted by where it has no heads: on phones.
+# The choices of sorting on phones, where the table has no heads.
 ORDERS = (
     ("-started", "Newest first"),
     ("started", "Oldest first"),
@@ -29,34 +29,42 @@ ORDERS = (
 
 
 def session_duration_sql_expression() -> Combinable:
-    """Return SQL for how long a session has taken, in microseconds: to its last event, or to now while it is live."""
+    """Return an SQL expression for a session's duration in microseconds.
+
+    The duration ends with the last event or, while the session is live, now.
+    """
     now_us = Value(instants.to_microseconds(timezone.now()), output_field=BigIntegerField())
     end = Case(When(status__in=LIVE, then=now_us), default=F("figures__ended_us"))
     return end - F("figures__began_us")
 
 
 def sort_sessions_by_figure(rows: Rows, figure: Any, *, is_descending: bool) -> tuple[Rows, bool]:
-    """Sort by a figure, the newest first where it is equal; sessions without it come last either way."""
+    """Return rows sorted by a figure, then the latest first.
+
+    Sessions without the figure come last in both directions.
+    """
     order = figure.desc(nulls_last=True) if is_descending else figure.asc(nulls_last=True)
     return rows.order_by(order, "-created_at", "-session_id"), True
 
 
 def build_session_column(label: str, name: str, *, is_number: bool = False, **options: Any) -> tables.Column:
-    """Return a column whose cells can be hidden by its name (static/css/lists.css)."""
+    """Return a column whose cells can be hidden by the column's name (static/css/lists.css)."""
     return tables.Column(
         verbose_name=label,
         attrs={"th": {"class": f"{'num ' if is_number else ''}col-{name}"}},
         empty_values=(),
-        initial_sort_descending=is_number,  # who sorts by a number looks for the largest
+        initial_sort_descending=is_number,  # people who sort by a number want the largest
         **options,
     )
 
 
 class SessionTable(tables.Table):  # type: ignore[misc] # the library has no types
-    """One row a session, drawn by sessions/_list_row.html, which the live stream uses too.
+    """A table with one row for each session.
 
-    What a cell needs is read in coordinator/sessions/list_facts.py; its look is `.listing` in static/css/lists.css.
-    A row has all columns, since the stream draws it once for everybody: the table hides those that are not chosen.
+    The rows are rendered by sessions/_list_row.html, which the live stream also uses.
+    coordinator/sessions/list_facts.py loads the data of the cells, and `.listing` in static/css/lists.css
+    styles them. A row contains all columns, because the stream renders it once for everybody; the table hides
+    those that are not chosen.
     """
 
     status = build_session_column("Status", "status", accessor="status")
@@ -80,11 +88,11 @@ class SessionTable(tables.Table):  # type: ignore[misc] # the library has no typ
         order_by = "-started"
 
     def order_person(self, rows: Rows, is_descending: bool) -> tuple[Rows, bool]:
-        """Sort by who started the session."""
+        """Sort by the person who started the session."""
         return sort_sessions_by_figure(rows, F("figures__person"), is_descending=is_descending)
 
     def order_took(self, rows: Rows, is_descending: bool) -> tuple[Rows, bool]:
-        """Sort by how long the session has taken."""
+        """Sort by the duration of the session."""
         return sort_sessions_by_figure(rows, session_duration_sql_expression(), is_descending=is_descending)
 
     def order_cost(self, rows: Rows, is_descending: bool) -> tuple[Rows, bool]:

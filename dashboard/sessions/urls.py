@@ -1,6 +1,7 @@
-"""Sessions: the list, one session's timeline, and the pieces of it that are fetched on demand.
+"""URLs of sessions: the list, a session's timeline, and the parts of it that are loaded on demand.
 
-Session ids may be any text that a client chose, slashes included, so the pieces stand behind `/-/`, before the page.
+A session id is any text that a client chose and may contain slashes. URLs of parts therefore have `/-/` after
+the id and come before the URL of the page.
 """
 
 from __future__ import annotations

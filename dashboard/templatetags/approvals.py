@@ -1,4 +1,4 @@
-"""Words of the approvals pages' own: text in which nothing can hide."""
+"""Template tags of the approvals pages. They show text so that no character of it can be hidden."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ if TYPE_CHECKING:
 
 register = Library()
 
-# What stands in a drawn piece for what each card fills in. No agent can know it, so no text of one is taken for it.
+# Placeholders in a cached fragment that each card replaces; random, so that no agent's text contains one.
 PLACES = tuple(f"0{name}-{secrets.token_hex(8)}0" for name in ("token", "key", "chosen", "lasting"))
 _PLACE = re.compile("|".join(PLACES))
 
 
 @register.filter
 def reveal(text: object) -> SafeString:
-    """Draw text with every invisible or direction-changing character as a visible mark, so that none deceives.
+    """Render text with every invisible or direction-changing character as a visible mark.
 
-    Letters that look like others are marked and named. Masks of secrets are drawn with the first eight of their digits.
+    Letters that look like others are marked and named. A mask of a secret is shortened to eight digits of its
+    digest.
     """
     escaped = str(escape(shorten_mask_digests(str(text))))
     return SafeString(
@@ -53,14 +54,17 @@ def reveal(text: object) -> SafeString:
 
 @register.simple_tag
 def requester_link(member: CardMember | RequestLine) -> SafeString:
-    """Draw who asks: the agent by its name, as everywhere, or the requester as `reveal` does."""
+    """Render the requester: a known agent as a link with its name, any other as `reveal` does."""
     if member.agent is None:
         return reveal(member.requester_name)
     return agent_link(member.requester_name, member.agent)
 
 
 def highlight_lookalike_letters(escaped: str) -> str:
-    """Mark letters that look like others; entities are of ASCII, so no text becomes markup."""
+    """Mark letters that look like others.
+
+    HTML entities are ASCII and are never marked, so no text becomes markup.
+    """
     pieces, last = [], 0
     for position in find_lookalike_character_positions(escaped):
         pieces += [escaped[last:position], render_lookalike_letter(escaped[position])]
@@ -82,26 +86,26 @@ def render_lookalike_letter(char: str) -> str:
 
 @register.filter
 def reveal_part(part: DisplayPart) -> SafeString:
-    """Draw a part's text as `reveal` does, with the pieces marked that a person should see first."""
+    """Render a part's text as `reveal` does, with the pieces marked that a person should see first."""
     return reveal_text_and_highlight_spans(part.value, part.spans)
 
 
 @register.filter
 def reveal_excerpt(excerpt: Excerpt) -> SafeString:
-    """Draw a marked line of a long call as `reveal` does."""
+    """Render a marked line of a long call as `reveal` does."""
     return reveal_text_and_highlight_spans(excerpt.text, excerpt.spans)
 
 
 @register.filter
 def reveal_markdown(text: str) -> SafeString:
-    """Draw a prompt's Markdown; as it stands where something in it could hide, for then every character counts."""
+    """Render a prompt's Markdown, or the text as `reveal` does if it has invisible or lookalike letters."""
     if has_invisible_character(text) or has_lookalike_characters(text):
         return reveal(text)
     return markdown.render_markdown(shorten_mask_digests(text))
 
 
 def reveal_text_and_highlight_spans(text: str, spans: Spans) -> SafeString:
-    """Draw a text as `reveal` does, with these pieces of it marked."""
+    """Render a text as `reveal` does, with the pieces at `spans` marked."""
     pieces, last = [], 0
     for start, end in spans:
         pieces += [reveal(text[last:start]), format_html("<mark>{}</mark>", reveal(text[start:end]))]
@@ -109,7 +113,7 @@ def reveal_text_and_highlight_spans(text: str, spans: Spans) -> SafeString:
     return SafeString("".join([*pieces, reveal(text[last:])]))
 
 
-@lru_cache(maxsize=4096)  # a text may hold nothing but such characters
+@lru_cache(maxsize=4096)  # a text may consist only of such characters
 def draw_invisible_character(char: str) -> str:
     if not is_invisible_character(char):
         return char
@@ -119,10 +123,10 @@ def draw_invisible_character(char: str) -> str:
 
 @register.simple_tag(takes_context=True)
 def card_tools(context: Context, card: Any) -> SafeString:
-    """Draw what may be done with a card's requests beside deciding them (approvals/_tools.html).
+    """Render the actions on a card's requests other than deciding them (approvals/_tools.html).
 
-    It is alike on all cards but for what stands in PLACES, so it is drawn once for each kind of card and filled in: a
-    page has thirty.
+    A page has up to thirty cards. The fragment is rendered once for each kind of card, and only the
+    placeholders of PLACES are replaced.
     """
     member = card.waiting_members[0]
     lasting = (
@@ -149,7 +153,10 @@ def render_triage_tools_template(snoozed: bool, assigned: bool, lasting: bool) -
 
 @register.simple_tag
 def card_words(card: Any, validities: Sequence[tuple[str, str]]) -> SafeString:
-    """Draw what a verdict may say beside yes or no (approvals/_approval_options.html), once for each kind of card."""
+    """Render the options of a verdict, such as its validity (approvals/_approval_options.html).
+
+    The fragment is rendered once for each kind of card.
+    """
     offered = tuple(
         validity
         for validity in validities
@@ -174,11 +181,11 @@ def render_approval_options_template(
 
 @register.filter
 def event_words(event_type: str) -> str:
-    """Return an audit event as words: `PERMISSION_REQUEST_APPROVED` gives `Permission request approved`."""
+    """Return an audit event as a label: `PERMISSION_REQUEST_APPROVED` gives `Permission request approved`."""
     return event_type.replace("_", " ").capitalize()
 
 
 @register.filter
 def validity_words(validity: str) -> str:
-    """Return what a validity is called; one that is not ours as it stands."""
+    """Return the label of a validity. An unknown one is returned unchanged."""
     return dict(Validity.choices).get(validity, validity)

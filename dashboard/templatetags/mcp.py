@@ -1,4 +1,4 @@
-"""What the templates about MCP say in their own words: slots as form fields, links to "why?", names of tools."""
+"""Template tags of the pages about MCP: slots as form fields, links to the page "why?", names of tools."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NAMED = 8
 
 @register.filter
 def slot_field(line: AccessSheetLine) -> str:
-    """Return a sheet's line as the form field that says which slot it is, what it said and in which version."""
+    """Return a line of the access sheet as a form value: its slot, its current choice and its version."""
     return json.dumps([*line.slot, line.choice, line.version])
 
 
 @register.simple_tag
 def why_url(slot: Slot) -> str:
-    """Return the address of "why?" for an agent, a server and a tool."""
+    """Return the URL of the page "why?" for an agent, a server and a tool."""
     agent, server, tool = slot
     return f"{reverse('mcp:why')}?{urlencode({'agent': agent, 'server': server, 'tool': tool or ''})}"
 
@@ -44,19 +44,19 @@ def tool_names(verdict_changes: Sequence[VerdictChange]) -> str:
 
 @register.simple_tag
 def suggested_ends() -> tuple[str, ...]:
-    """Return what the fields for the end of a grant suggest."""
+    """Return the suggestions for the end of a grant."""
     return end_parsing.SUGGESTED_ENDS
 
 
 @register.simple_tag
 def quick_lengths() -> tuple[str, ...]:
-    """Return the lengths that have a button of their own."""
+    """Return the durations of a grant that have a button."""
     return end_parsing.QUICK_LENGTHS
 
 
 @register.simple_tag
 def exact_end(end: datetime, zone: ZoneInfo) -> SafeString:
-    """Draw when a grant ends by the clock of `zone`: `Fri 27 Nov 2026, 18:00 (Europe/Zurich)`."""
+    """Render when a grant ends in the time zone `zone`: `Fri 27 Nov 2026, 18:00 (Europe/Zurich)`."""
     return format_html(
         '<time datetime="{}" data-clock="fixed">{}</time> ({})',
         end.isoformat(),
@@ -67,7 +67,7 @@ def exact_end(end: datetime, zone: ZoneInfo) -> SafeString:
 
 @register.filter
 def milliseconds(value: float | None) -> str:
-    """Return an upper bound as people read it; a dash where nothing was measured."""
+    """Return an upper bound in milliseconds for display; a dash for None."""
     if value is None:
         return "\N{EN DASH}"
     return (

@@ -1,4 +1,4 @@
-"""Names as templates show them, without loading anything: nothing in them can hide or turn round what follows."""
+"""Template tags for names. They load no rows, and show invisible characters as codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ register = Library()
 
 @register.filter(is_safe=True)
 def visible(text: object) -> str:
-    """Return a name or title with what cannot be seen in it as its code: `[U+202E]`."""
+    """Return a name or title with each invisible character replaced by its code: `[U+202E]`."""
     return reveal_invisible_characters(str(text))
 
 
@@ -25,10 +25,10 @@ def visible(text: object) -> str:
 def agent_link(
     name: object, agent: LinkedAgent | Literal[""] | None, text: SafeString | None = None
 ) -> SafeString:
-    """Draw a name of an agent as a link to the agent's page, and as the name itself where it is linked to none.
+    """Render a name as a link to the agent's page, or as plain text if it is linked to no agent.
 
-    The link says what the agent is called, and its title the name; with `text`, which is the name as drawn by another
-    filter, it is the other way round.
+    The link's text is the agent's current name, its tooltip the given name. With `text`, which is the given
+    name as another filter rendered it, the link's text is `text` and the tooltip the agent's name.
     """
     if not agent:
         return text if text is not None else format_html("{}", visible(name))

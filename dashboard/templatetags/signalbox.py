@@ -1,4 +1,7 @@
-"""The templates' own words: times, states, icons, lengths, sizes, folded JSON. Kept fast: rows use them."""
+"""General template tags: times, states, icons, durations, sizes, folded JSON.
+
+Rows use them, so they are fast.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ register = Library()
 DASH = "\N{EN DASH}"
 NOTHING = format_html('<span class="nothing">{}</span>', DASH)
 ODD_TITLE = "Shown as stored: not a readable time"
-CAN = {  # what a class on the body says: the roles that may
+CAN = {  # classes of the body, and the roles that have the ability
     "view": ("viewer", "approver", "admin"),
     "approve": ("approver", "admin"),
     "admin": ("admin",),
@@ -51,7 +54,7 @@ def find_icon_sprite_url() -> str:
 
 @register.simple_tag
 def icon(name: str, classes: str = "") -> SafeString:
-    """Draw a symbol of static/icons.svg; it says nothing to screen readers, so a word stands beside it."""
+    """Render a symbol of static/icons.svg. Screen readers skip it, so a text must accompany it."""
     return format_html(
         '<svg class="icon {}" aria-hidden="true"><use href="{}#{}"/></svg>',
         classes,
@@ -62,7 +65,7 @@ def icon(name: str, classes: str = "") -> SafeString:
 
 @register.simple_tag
 def sort_icon(column: BoundColumn) -> SafeString | str:
-    """Draw which way a table is sorted by the column; nothing where it is not."""
+    """Render the direction in which a table is sorted by the column, or nothing if it is not sorted by it."""
     if not column.is_ordered:
         return ""
     return icon("sort-down" if column.order_by_alias.is_descending else "sort-up")
@@ -70,7 +73,7 @@ def sort_icon(column: BoundColumn) -> SafeString | str:
 
 @register.simple_tag
 def column_heads(*names: str) -> SafeString:
-    """Draw the heads of a table's columns; one that begins with `#` is a column of numbers."""
+    """Render the heads of a table's columns. A name that begins with `#` is a column of numbers."""
     return format_html_join(
         "\n",
         '<th scope="col"{}>{}</th>',
@@ -80,8 +83,11 @@ def column_heads(*names: str) -> SafeString:
 
 @register.simple_block_tag
 def empty_state(content: str, icon: str, title: str, href: str = "", action: str = "") -> SafeString:
-    """Say why a list is empty: what stands between the tags; `href` and `action` are the one thing to do next."""
-    text = SafeString(content.strip())  # drawn by the template already; `strip` returns a plain text
+    """Render why a list is empty.
+
+    The text is between the tags; `href` and `action` are a link to the next step.
+    """
+    text = SafeString(content.strip())  # the template has escaped it; `strip` returns a plain str
     context = {"icon": icon, "title": title, "text": text, "href": href, "action": action}
     return render_to_string("components/_empty.html", context)
 
@@ -90,12 +96,12 @@ def empty_state(content: str, icon: str, title: str, href: str = "", action: str
 def filters(
     context: Context, content: str, list: str, search: str, query: str, *, filtered: bool = False
 ) -> SafeString:
-    """Draw a list's filters: a search box with `query` and the fields between the tags.
+    """Render a list's filters: a search box that contains `query`, and the fields between the tags.
 
-    They narrow #results as one types and chooses. `list` is the list's address, `search` says what is searched.
-    On a phone the fields stand behind one button.
+    The filters update #results while a person types or chooses. `list` is the list's URL, and `search` the
+    label of the search box. On a phone the fields are hidden behind a button.
     """
-    fields = SafeString(content.strip())  # drawn by the template already; `strip` returns a plain text
+    fields = SafeString(content.strip())  # the template has escaped it; `strip` returns a plain str
     parts = {"list": list, "search": search, "words": query, "fields": fields, "filtered": filtered}
     return render_to_string(
         "components/_filters.html", parts | {"count": count_filter_fields(context, besides="q")}
@@ -104,14 +110,21 @@ def filters(
 
 @register.simple_tag(takes_context=True)
 def count_filter_fields(context: Context, besides: str = "") -> int:
-    """Return how many fields of a list's filters the address fills, without `besides` and what is no field."""
+    """Return how many filter fields the request's query string fills.
+
+    Names in `besides` (separated by commas) and parameters that are not filters, such as `page`, do not
+    count.
+    """
     no_fields = {*besides.split(","), "page", "sort", "zone", "before", "after"}
     return sum(bool(value) for name, value in context["request"].GET.items() if name not in no_fields)
 
 
 @register.inclusion_tag("components/_choice.html")
 def choice(name: str, label: str, any: str, choices: Iterable[Any], chosen: str) -> dict[str, Any]:
-    """Draw a filter's select. `any` says that nothing is chosen; choices are texts, or pairs of value and label."""
+    """Render the select of a filter.
+
+    `any` is the label for no choice; choices are texts, or pairs of value and label.
+    """
     pairs = [
         (choice_value, choice_value) if isinstance(choice_value, str) else choice_value
         for choice_value in choices
@@ -121,13 +134,13 @@ def choice(name: str, label: str, any: str, choices: Iterable[Any], chosen: str)
 
 @register.filter
 def role_classes(role: str | None) -> str:
-    """Return the body's classes for a person's role; what others may do is hidden by them (components.css)."""
+    """Return the classes of the body for a person's role. components.css hides what the role may not do."""
     return " ".join(f"can-{can}" for can, least in CAN.items() if role in least)
 
 
 @register.simple_tag
 def status(word: object) -> SafeString:
-    """Draw a state as a chip: tone, shape and word (dashboard/text/states.py)."""
+    """Render a state as a chip: tone, shape and label (dashboard/text/states.py)."""
     state = find_status_style(word)
     return format_html(
         '<span class="chip {}"><svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>{}</span>',
@@ -140,7 +153,7 @@ def status(word: object) -> SafeString:
 
 @register.simple_tag
 def status_icon(word: object) -> SafeString:
-    """Draw a state's shape only, for tight rows; its word is read out and shown on hover."""
+    """Render only the shape of a state, for narrow rows. Its label is read aloud and appears on hover."""
     state = find_status_style(word)
     return format_html(
         '<span class="chip bare {}" title="{}"><svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>'
@@ -155,7 +168,10 @@ def status_icon(word: object) -> SafeString:
 
 @register.simple_tag
 def time(value: object, empty: str = "") -> SafeString:
-    """Draw an instant: relative, exact on hover; text that is no time (UnreadableText) as it stands."""
+    """Render a time relative to now, with the exact time on hover.
+
+    Text that is not a time (UnreadableText) is unchanged.
+    """
     if value is None or value == "":
         return format_html('<span class="nothing">{}</span>', empty) if empty else NOTHING
     if not isinstance(value, datetime):
@@ -170,7 +186,7 @@ def time(value: object, empty: str = "") -> SafeString:
 
 @register.filter
 def with_code(text: str) -> SafeString:
-    """Draw a text of our own with what stands between backticks, as in Markdown, as code."""
+    """Render one of our texts, with the parts between backticks as code."""
     pieces, at = [], 0
     for code_match in CODE_SPAN.finditer(text):
         pieces += [(text[at : code_match.start()],), (format_html("<code>{}</code>", code_match[2].strip()),)]
@@ -180,14 +196,17 @@ def with_code(text: str) -> SafeString:
 
 @register.simple_tag
 def ends(value: object) -> SafeString:
-    """Say when something ends or ended: "ends in 59 minutes"; exact on hover."""
+    """Render when something ends or ended: "ends in 59 minutes", with the exact time on hover."""
     is_over = isinstance(value, datetime) and value <= timezone.now()
     return format_html("{} {}", "ended" if is_over else "ends", time(value))
 
 
 @register.simple_tag
 def elapsed(start: object, end: object = None) -> SafeString:
-    """Draw how long something took or, without an end, takes so far (it ticks in the browser)."""
+    """Render how long something took.
+
+    Without an end, render the time since the start, which the browser updates.
+    """
     if not isinstance(start, datetime):
         return NOTHING
     if isinstance(end, datetime):
@@ -202,7 +221,7 @@ def elapsed(start: object, end: object = None) -> SafeString:
 
 @register.simple_tag
 def title_of(session_id: str, title: str | None = "", otherwise: str | None = "") -> SafeString:
-    """Draw a session's title, or what to call it without one; the stream brings it anew where it changes."""
+    """Render a session's title, or `otherwise` or its id. The event stream updates it after a change."""
     return format_html(
         '<span data-session-title="{}">{}</span>', session_id, title or otherwise or session_id
     )
@@ -210,7 +229,7 @@ def title_of(session_id: str, title: str | None = "", otherwise: str | None = ""
 
 @register.simple_tag
 def countdown(end: object) -> SafeString:
-    """Draw how long is left until `end` (it ticks in the browser and says when it has passed)."""
+    """Render the time that is left until `end`, or "passed". The browser updates it."""
     if not isinstance(end, datetime):
         return time(end)
     remaining_time = end - timezone.now()
@@ -224,25 +243,25 @@ def countdown(end: object) -> SafeString:
 
 @register.filter
 def diff_class(sign: str) -> str:
-    """Return the class of a diff's line."""
+    """Return the CSS class of a diff's line, by its sign."""
     return DIFF_CLASSES.get(sign, "")
 
 
 @register.filter(name="without_secrets")
 def mask_secrets_in_text(text: str | None) -> str:
-    """Return a text that is stored as somebody else needs it, as it may be shown: its secrets masked."""
+    """Return a stored text with its secrets masked, ready for display."""
     return shorten_mask_digests(mask_secrets(text or ""))
 
 
 @register.filter
 def duration(value: timedelta | float | None) -> str:
-    """Return a span, or a number of seconds, as people read it: `4m 12s`."""
+    """Return a timedelta or a number of seconds for display: `4m 12s`; a dash for None."""
     return DASH if value is None else format_duration(value)
 
 
 @register.filter
 def duration_ms(value: float | None) -> str:
-    """Return a number of milliseconds as people read it."""
+    """Return a number of milliseconds for display; a dash for None."""
     return DASH if value is None else format_duration(value / 1000)
 
 
@@ -261,26 +280,29 @@ def filesize(value: int | None) -> str:
 
 @register.filter
 def get_item(mapping: Mapping[str, Any], key: str) -> Any:
-    """Return what a dictionary holds under a key; empty where it holds nothing there."""
+    """Return the value of a dictionary under a key, or "" if there is none."""
     return mapping.get(key, "")
 
 
 @register.filter
 def count_of(number: int, text: str) -> str:
-    """Return a number with its noun: `{{ 2|count_of:"run,runs" }}` gives `2 runs`, with thousands apart."""
+    """Return a number with its noun: `{{ 2|count_of:"run,runs" }}` gives `2 runs`.
+
+    Thousands are separated by commas.
+    """
     singular, _, many = text.partition(",")
     return f"{number:,} {singular if number == 1 else many or singular + 's'}"
 
 
 @register.filter
 def pretty_json(value: object) -> str:
-    """Return a decoded JSON value indented; text that is no JSON (UnreadableText) as it stands."""
+    """Return a decoded JSON value indented. Text that is not JSON (UnreadableText) is unchanged."""
     return json_text.format_json(value)
 
 
 @register.simple_tag
 def fold(value: object, label: str = "") -> SafeString:
-    """Draw a JSON value: short ones on one line, longer ones folded behind their beginning or `label`."""
+    """Render a JSON value: a short one on one line, a longer one folded behind its beginning or `label`."""
     if value is None or value in ("", {}, []):
         return NOTHING
     line = json_text.format_json_line(value)
@@ -296,7 +318,7 @@ def fold(value: object, label: str = "") -> SafeString:
 
 @register.simple_tag
 def copy(text: object, label: str = "Copy") -> SafeString:
-    """Draw a button that copies `text`; static/js/copy.js shows it (without JavaScript it stays hidden)."""
+    """Render a button that copies `text`. static/js/copy.js shows it; without JavaScript it stays hidden."""
     return format_html(
         '<button class="button ghost icon-only small" type="button" data-copy="{}" title="{}" hidden>{}'
         '<span class="visually-hidden">{}</span></button>',
@@ -321,9 +343,9 @@ class CaptureNode(Node):
 
 @register.tag
 def capture(parser: Parser, token: Token) -> CaptureNode:
-    """Keep what stands between `{% capture name %}` and `{% endcapture %}` in a variable, without drawing it.
+    """Store what is between `{% capture name %}` and `{% endcapture %}` in a variable, without output.
 
-    The base template asks with it whether a page has filled a block.
+    The base template uses it to check whether a page has filled a block.
     """
     try:
         _, name = token.split_contents()
@@ -336,7 +358,10 @@ def capture(parser: Parser, token: Token) -> CaptureNode:
 
 @register.simple_tag(takes_context=True)
 def with_query(context: Context, **changes: Any) -> str:
-    """Return the page's own query string with `changes` made: `{% with_query page=2 %}`; None removes one."""
+    """Return the request's query string with `changes` applied: `{% with_query page=2 %}`.
+
+    None removes a parameter.
+    """
     query = context["request"].GET.copy()
     for name, value in changes.items():
         query.pop(name, None)
@@ -347,13 +372,13 @@ def with_query(context: Context, **changes: Any) -> str:
 
 @register.simple_tag(takes_context=True)
 def page_query(context: Context, page: Page[Any], step: int) -> str:
-    """Return the query string of the page so many further on than `page`, or nothing where there is none."""
+    """Return the query string of the page `step` pages after `page`, or "" if there is no such page."""
     number = page.number + step
     return with_query(context, page=number) if 1 <= number <= page.paginator.num_pages else ""
 
 
 @register.simple_tag(takes_context=True)
 def sort_query(context: Context, table: Any, column: Any) -> str:
-    """Return the query string that sorts a django-tables2 `table` by `column`, from the first page on."""
+    """Return the query string that sorts a django-tables2 `table` by `column`, starting at the first page."""
     changes = {table.prefixed_order_by_field: column.order_by_alias.next, table.prefixed_page_field: None}
     return with_query(context, **changes)

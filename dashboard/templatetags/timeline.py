@@ -1,4 +1,4 @@
-"""The timeline's own words in templates."""
+"""Template tags of the timeline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def coloured(part: DisplayPart) -> SafeString:
 
 @register.filter
 def terminal_html(part: DisplayPart) -> SafeString:
-    """Draw a program's output as a terminal shows it: spans with classes, and links."""
+    """Render a program's output as a terminal shows it: as spans with classes, and links."""
     return format_html_join("", "{}", ((draw_terminal_span(span),) for span in part.terminal))
 
 
@@ -45,7 +45,7 @@ def as_markdown(part: DisplayPart) -> SafeString:
 
 @register.simple_tag
 def part_text(part: DisplayPart, text: str) -> SafeString:
-    """Draw a text of a part: exactly, for whoever judges it, or as it stands."""
+    """Render a text of a part. If the part is shown to judge a request, invisible characters are revealed."""
     return (
         reveal_text_and_highlight_spans(text, part.line_spans.get(text, ()))
         if part.exact
@@ -55,7 +55,7 @@ def part_text(part: DisplayPart, text: str) -> SafeString:
 
 @register.filter
 def urlize_plain(text: object) -> SafeString | str:
-    """Draw a text that is one web address as a link, anything else as it stands."""
+    """Render a text that is a single web address as a link, and any other text unchanged."""
     plain_text = str(text)
     if plain_text.startswith(("https://", "http://")) and not any(
         character.isspace() for character in plain_text

@@ -1,4 +1,4 @@
-"""Small charts of usage, for pages about something else."""
+"""Template tags for small usage charts on other pages."""
 
 from __future__ import annotations
 
@@ -19,32 +19,35 @@ register = Library()
 
 @register.inclusion_tag("usage/_small_chart.html")
 def usage_chart() -> dict[str, Any]:
-    """Draw what all agents used in the last days."""
+    """Render the usage of all agents in the last days."""
     return build_small_usage_chart(UsageDay.objects.all(), timezone.now()) | {"by": "model"}
 
 
 @register.inclusion_tag("usage/_activity.html")
 def activity_chart() -> dict[str, Any]:
-    """Draw what happened in the last 24 hours, by hour."""
+    """Render the activity of the last 24 hours, by hour."""
     return build_activity_context(timezone.now())
 
 
 @register.inclusion_tag("usage/_agent_week.html", takes_context=True)
 def agent_week(context: Context, agent: Agent) -> dict[str, Any]:
-    """Draw an agent's calls of the last seven days, by hour and by tool, in the zone that the page is asked for in."""
+    """Render an agent's calls of the last seven days, by hour and by tool.
+
+    The query parameter `zone` sets the time zone.
+    """
     zone = find_zone_by_name(context["request"].GET.get("zone", "")) or settings.LOCAL_ZONE
     return build_agent_week_context(list_agent_names(agent.pk), timezone.now(), zone) | {"agent": agent}
 
 
 @register.filter
 def duration_bound(milliseconds: float | None) -> str:
-    """Return within what time calls ended, as people read it."""
+    """Return the time within which calls ended, for display."""
     return describe_duration_bound(milliseconds)
 
 
 @register.inclusion_tag("usage/_small_chart.html")
 def agent_usage_chart(agent: Agent) -> dict[str, Any]:
-    """Draw what an agent's sessions used in the last days."""
+    """Render the usage of an agent's sessions in the last days."""
     sessions = Session.objects.filter(agent_name__in=list_agent_names(agent.pk)).values("pk")
     days = UsageDay.objects.filter(session_id__in=sessions)
     return build_small_usage_chart(days, timezone.now()) | {"by": "agent"}

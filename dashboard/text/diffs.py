@@ -1,4 +1,7 @@
-"""What differs between two texts, line by line. Compared in a sandbox: difflib may take minutes for kilobytes."""
+"""Line-by-line differences between two texts. Larger texts are compared in the sandbox.
+
+difflib may take minutes for a few kilobytes.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from dashboard.rendering import rendering_cache
 
 MOST_LINES = 2_000  # of both texts together; more is not compared
-SMALL = 400  # pairs of lines; so few are compared at once, which takes a millisecond at worst
-# Of two ranges of lines: `equal`, `replace`, `delete` or `insert`, from and to before, from and to after.
+SMALL = 400  # pairs of lines that are compared in this process, in at most a millisecond
+# `equal`, `replace`, `delete` or `insert`; start and end in the old lines; start and end in the new lines.
 Opcode = tuple[str, int, int, int, int]
 Marked = tuple[str, str]  # ` `, `-`, `+` or `@`, and a line
 
 
 def compute_line_diff_opcodes(before: Sequence[str], after: Sequence[str]) -> list[Opcode] | None:
-    """Return difflib's opcodes, or None where the texts are too large, or too much alike, to be compared."""
+    """Return difflib's opcodes, or None if comparing the texts would take too long."""
     if before == after:
         return [("equal", 0, len(before), 0, len(after))] if before else []
     if not before or not after:
@@ -33,15 +36,15 @@ def compute_line_diff_opcodes(before: Sequence[str], after: Sequence[str]) -> li
 
 
 def diff_with_all_lines(before: Sequence[str], after: Sequence[str]) -> list[Marked] | None:
-    """Return all lines of both texts with what became of them, or None where they are not compared."""
+    """Return all lines of both texts with their signs, or None if the texts are too large to compare."""
     codes = compute_line_diff_opcodes(before, after)
     return None if codes is None else list(iterate_diff_lines_of_opcodes(codes, before, after))
 
 
 def walk_diff_hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[Marked]:
-    """Yield what changed with three lines around it, and an `@` between distant changes.
+    """Yield the changed lines with three lines of context, and an `@` between distant changes.
 
-    Texts that are not compared are yielded whole: all that went, then all that came.
+    If the texts are too large to compare, yield all old lines as removed, then all new lines as added.
     """
     codes = compute_line_diff_opcodes(before, after)
     if codes is None:

@@ -1,11 +1,11 @@
-"""JSON values as text to read, in bounded time: indented where they are small, in one line where they are large."""
+"""JSON values as readable text, in bounded time: small ones are indented, large ones are on one line."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-INDENTED_UP_TO = 50_000  # values inside a value; Python's indenting writer is slow
+INDENTED_UP_TO = 50_000  # nested values; Python's indenting encoder is slow
 DEEPEST = 100
 TOO_DEEP = "(nested deeper than is shown)"
 _BASE64 = frozenset({"data", "blob", "base64", "signature"})
@@ -16,7 +16,10 @@ class ValueTooLarge(Exception):
 
 
 def format_json(value: Any) -> str:
-    """Return a JSON value indented; a text (UnreadableText too) as it stands."""
+    """Return a JSON value indented, or on one line if it is too large.
+
+    A text (UnreadableText too) is unchanged.
+    """
     if isinstance(value, str):
         return value
     try:
@@ -28,9 +31,9 @@ def format_json(value: Any) -> str:
 
 
 def format_json_beginning(value: Any, *, most: int = INDENTED_UP_TO) -> tuple[str, bool]:
-    """Return a value indented, with the size in the place of long base64, and whether it is all of it.
+    """Return a JSON value indented, and whether it is complete. Long base64 texts are replaced by their size.
 
-    `most` is how many values inside it are written; for one with more, that is its beginning.
+    At most `most` nested values are written; the others are left out.
     """
     copy = BoundedCopy(most, shorten_base64=True, cut=True)
     text = json.dumps(copy.copy_value(value), indent=2, ensure_ascii=False, default=str)
@@ -38,7 +41,7 @@ def format_json_beginning(value: Any, *, most: int = INDENTED_UP_TO) -> tuple[st
 
 
 def format_json_line(value: Any) -> str:
-    """Return a JSON value without line breaks of its own; a text (UnreadableText too) as it stands."""
+    """Return a JSON value on one line. A text (UnreadableText too) is returned unchanged."""
     if isinstance(value, str):
         return value
     try:
@@ -48,7 +51,10 @@ def format_json_line(value: Any) -> str:
 
 
 class BoundedCopy:
-    """Copies a value, at most `left` values of it and not too deep."""
+    """Copies a value up to `left` nested values and DEEPEST levels.
+
+    Beyond these limits, `copy_value` leaves values out with `cut`, and raises ValueTooLarge without it.
+    """
 
     def __init__(self, left: int, *, shorten_base64: bool = False, cut: bool = False) -> None:
         self.left = left
@@ -90,7 +96,10 @@ class BoundedCopy:
 
 
 def replace_long_base64(value: Any) -> Any:
-    """Return a JSON value whose long base64 texts are replaced by their size; beyond DEEPEST as it stands."""
+    """Return a JSON value with long base64 texts replaced by their size.
+
+    Values deeper than DEEPEST are unchanged.
+    """
     return replace_base64_to_depth(value, DEEPEST)
 
 

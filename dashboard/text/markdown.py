@@ -1,4 +1,4 @@
-"""Agents' Markdown and code as HTML. Where drawing it takes too long it is plain text, with a note that says so."""
+"""Agents' Markdown and code as HTML. If rendering takes too long, they are plain text with a note."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPECIAL = re.compile(r"[*_`#\[\]<>|~&\\]|^[ \t]*(?:[-+=]|\d+[.)]\s)|^(?: {4}|\t
 
 
 class RenderedHtml(SafeString):
-    """HTML, and a note to stand below it where it is plainer than it should be."""
+    """HTML, and a note to show below it if it is not formatted completely."""
 
     note: str = ""
 
@@ -34,7 +34,7 @@ def render_markdown(text: str) -> RenderedHtml:
 
 
 def render_documentation_page(text: str, *, base: str, pages: str, scheme: str) -> RenderedHtml:
-    """Return a page of the documentation as HTML; `run_documentation_page_job` says what the facts are."""
+    """Return a page of the documentation as HTML. `run_documentation_page_job` describes the arguments."""
     try:
         body = rendering_cache.render_in_sandbox(
             "document", encode_for_sandbox(text), base=base, pages=pages, scheme=scheme
@@ -45,13 +45,13 @@ def render_documentation_page(text: str, *, base: str, pages: str, scheme: str) 
 
 
 def render_plain_paragraphs(text: str) -> RenderedHtml:
-    """Return paragraphs for a text without any mark-up; most of what people type is such."""
+    """Return the paragraphs of a text without Markdown as HTML. This is the common case for typed texts."""
     paragraphs = (part for part in re.split(r"\n\s*\n", text.strip()) if part)
     return RenderedHtml("".join(f"<p>{escape(part)}</p>" for part in paragraphs))
 
 
 def highlight_code(code: str, *, language: str = "", filename: str = "") -> RenderedHtml:
-    """Return code with its words in spans of Pygments' classes (`hl-…`), by language or file name."""
+    """Return code with its tokens in spans with Pygments' classes (`hl-…`), by language or file name."""
     if not (language or filename) or not code:
         return RenderedHtml(escape(code))
     if len(code) > COLOUR_UP_TO:

@@ -1,4 +1,4 @@
-"""A diff as git writes it, taken apart: which file each stretch of it is about, and its lines with their signs."""
+"""Parses the output of `git diff`: the lines of each file, with their signs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 
 
 def split_diff_by_file(diff: str) -> dict[str, list[str]]:
-    """Return the lines of each file in a diff, from the first `@@` on, by its path; of one that moved, the new path."""
+    """Return the lines of each file in a diff by its path, starting at the first `@@`.
+
+    A file that was renamed has its new path.
+    """
     lines_by_file: dict[str, list[str]] = {}
     for part in walk_file_diffs(diff.split("\n")):
         head, lines = split_diff_head(part)
@@ -24,7 +27,7 @@ def split_diff_by_file(diff: str) -> dict[str, list[str]]:
 
 
 def walk_signed_lines(lines: list[str]) -> Iterator[Marked]:
-    """Yield lines of a diff with ` `, `-`, `+` or `@`, which also stands before what git says of them."""
+    """Yield the lines of a diff with their signs: ` `, `-`, `+`, or `@` for hunk headers and git's notes."""
     for line in lines:
         if line.startswith("@@"):
             yield "@", line
@@ -35,7 +38,10 @@ def walk_signed_lines(lines: list[str]) -> Iterator[Marked]:
 
 
 def walk_file_diffs(lines: list[str]) -> Iterator[list[str]]:
-    """Yield the lines of one file after the other; no line of a content begins as a file does."""
+    """Yield the lines of each file.
+
+    Content lines have a sign, so they are never taken for the start of a file.
+    """
     part: list[str] = []
     for line in lines:
         if line.startswith(BEGINS) and part:
@@ -52,7 +58,7 @@ def split_diff_head(part: list[str]) -> tuple[list[str], list[str]]:
 
 
 def find_diff_path(head: list[str]) -> str:
-    """Return the path that a file's head names; "" where it cannot be told."""
+    """Return the path that the head of a file's diff names, or "" if it cannot be determined."""
     paths_by_mark: dict[str, str] = {}
     for line in head[1:]:
         for word in ("+++ ", "--- ", "rename to ", "copy to "):
@@ -79,7 +85,7 @@ def path_repeated_in_diff_head(text: str) -> str:
 
 
 def unquote_git_path(path: str) -> str:
-    """Return a path out of git's quotes; a tab ends one that has spaces."""
+    """Return a path without git's quotes. A path with spaces is unquoted and ends at a tab."""
     if not (path.startswith('"') and path.endswith('"') and len(path) > 1):
         return path.partition("\t")[0]
     unescaped = _ESCAPED.sub(

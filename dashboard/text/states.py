@@ -1,7 +1,7 @@
-"""How each word for a state looks: a tone, a shape and a label, so that colour never says it alone.
+"""The appearance of each state: a tone, a shape and a label, so that colour is never the only sign.
 
-One vocabulary for sessions, runs, runners, agents, permission requests, grants, keys and audit results. A word
-that is not here (a row written by another program) is shown as it stands, with the shape of "unknown".
+Sessions, runs, runners, agents, permission requests, grants, keys and audit results share this table. A state
+that is not in it, from a row that another program wrote, is shown unchanged with the shape of "unknown".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STATES: dict[str, StatusStyle] = {
     "withdrawn": StatusStyle("calm", "st-back", "Withdrawn"),
     # agents, runners, servers, keys
     "online": StatusStyle("good", "st-dot", "Online"),
-    "degraded": StatusStyle("calm", "st-half", "Away"),  # it has not reported for a while, which is no fault
+    "degraded": StatusStyle("calm", "st-half", "Away"),  # no report for a while, which is no error
     "stale": StatusStyle("warn", "st-warning", "Stale"),
     "offline": StatusStyle("calm", "st-ring", "Offline"),
     "active": StatusStyle("good", "st-dot", "Active"),
@@ -68,7 +68,7 @@ STATES: dict[str, StatusStyle] = {
 
 
 def find_status_style(word: object) -> StatusStyle:
-    """Return how `word` looks; a word nobody knows keeps its own text."""
+    """Return the appearance of a state. An unknown one is labelled with its own text."""
     text = "" if word is None else str(word)
     known_style = STATES.get(text.lower())
     return known_style or StatusStyle("calm", "st-unknown", text or "Unknown")

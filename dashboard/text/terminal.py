@@ -1,10 +1,12 @@
-"""What a program wrote to a terminal, as a terminal shows it: colours, links, and the last frame of a progress line.
+"""The output of a program as a terminal shows it: colours, links, and the last state of a progress line.
 
-Understood are the carriage return and backspace, moves of the cursor, erasing, colours and styles (SGR), and links
-(OSC 8). All else that is no text is dropped. A hostile text costs no more than its length: lines end at MAX_COLUMNS,
-moves of the cursor fill at most MAX_FILLED_CELLS, and no sequence is longer than a few thousand characters.
+Supported are carriage return and backspace, cursor movement, erasing, colours and styles (SGR), and links
+(OSC 8). Other control sequences are dropped. The work is bounded by the length of the text: lines end at
+MAX_COLUMNS, cursor movement fills at most MAX_FILLED_CELLS, and a sequence has at most a few thousand
+characters.
 
-Colours are names of classes, since pages allow no styles of their own; shades become the nearest of the sixteen.
+Colours become names of classes, because pages allow no inline styles. Of 256 or RGB colours, the nearest of
+the sixteen is used.
 """
 
 from __future__ import annotations
@@ -14,13 +16,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-MAX_CHARACTERS = 400_000  # of a text that are drawn, from its end: there the last frame is
+MAX_CHARACTERS = 400_000  # rendered of a text, counted from its end, which has the last state
 MAX_COLUMNS = 2_000
 MAX_FILLED_CELLS = 200_000
 COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 STYLES = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "inverse", 9: "strike"}
 STYLES_OFF = {22: ("bold", "dim"), 23: ("italic",), 24: ("underline",), 27: ("inverse",), 29: ("strike",)}
-# Codes that change what is seen: without any a text is shown as it is.
+# Codes that change what a terminal shows. A text without them is shown unchanged.
 SHOWS_CODES = re.compile(r"[\x1b\x9b\b]|\r(?!\n|\Z)")
 _TOKENS = re.compile(
     r"(?P<text>[^\x00-\x1f\x7f-\x9f]+)"
@@ -34,7 +36,7 @@ _TOKENS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TerminalStyle:
-    """How characters look: names of classes, and where they link to."""
+    """The appearance of characters: names of colours and styles, and the address of a link."""
 
     foreground: str = ""
     background: str = ""
@@ -44,7 +46,7 @@ class TerminalStyle:
     @property
     def classes(self) -> str:
         names = [f"term-{name}" for name in sorted(self.styles)]
-        # On another ground the text keeps the page's colour: of two shades together some cannot be read.
+        # On a coloured background the text keeps the page's colour: some pairs of colours are unreadable.
         if self.background:
             names.append(f"term-on-{self.background}")
         elif self.foreground:
@@ -58,7 +60,7 @@ Cell = tuple[str, TerminalStyle]
 
 @dataclass(frozen=True, slots=True)
 class TerminalSpan:
-    """Characters that look alike, on one line or, if it is `"\\n"`, between two."""
+    """Characters of one line with the same style, or `"\\n"` as the break between two lines."""
 
     text: str
     classes: str = ""
@@ -67,13 +69,13 @@ class TerminalSpan:
 
 @dataclass(slots=True)
 class TerminalScreen:
-    """The lines that were written so far, and where the cursor is."""
+    """The lines that were written, and the position of the cursor."""
 
     lines: list[list[Cell]] = field(default_factory=lambda: [[]])
     row: int = 0
     column: int = 0
     style: TerminalStyle = PLAIN
-    is_full: bool = False  # not all that was written is here
+    is_full: bool = False  # some of the written text is missing
     cells_to_fill: int = MAX_FILLED_CELLS
 
     def write_text(self, text: str) -> None:
@@ -104,7 +106,7 @@ class TerminalScreen:
 
     def execute_escape_sequence(self, final: str, parameters: str) -> None:
         if parameters[:1] in ("?", "<", "=", ">"):
-            return  # modes, which show nothing
+            return  # modes, which have no visible effect
         numbers = [int(number[:5]) if number.isdecimal() else 0 for number in re.split("[;:]", parameters)]
         count = max(1, numbers[0])
         if final == "m":
@@ -150,12 +152,15 @@ class TerminalScreen:
 
 
 def shows_terminal_codes(text: str) -> bool:
-    """Say whether a terminal shows the text otherwise than it stands."""
+    """Return whether a terminal shows the text differently from its plain characters."""
     return SHOWS_CODES.search(text) is not None
 
 
 def render_text_to_terminal_screen(text: str) -> TerminalScreen:
-    """Return the screen after the text was written; of a longer one than MAX_CHARACTERS, its end."""
+    """Return the screen after the text was written.
+
+    Of a longer text, only the last MAX_CHARACTERS are written.
+    """
     screen = TerminalScreen(is_full=len(text) > MAX_CHARACTERS)
     text = text[-MAX_CHARACTERS:]
     for token in _TOKENS.finditer(text.replace("\r\n", "\n")):
@@ -172,7 +177,7 @@ def render_text_to_terminal_screen(text: str) -> TerminalScreen:
 
 
 def web_address_or_empty(address: str) -> str:
-    """Return an address that a page may link to; empty for any other."""
+    """Return an http or https address, or "" for any other."""
     is_web = address.startswith(("https://", "http://")) and not any(map(str.isspace, address))
     return address if is_web else ""
 
@@ -206,7 +211,7 @@ def colour_name_of_sgr_code(code: int) -> str:
 
 
 def nearest_colour_of_sgr_shade(codes: Iterator[int]) -> str:
-    """Return the nearest of the sixteen colours to a shade: `5;N` of 256, or `2;R;G;B`."""
+    """Return the nearest of the sixteen colours to a colour of SGR: `5;N` of 256, or `2;R;G;B`."""
     kind = next(codes, 0)
     if kind == 2:
         red, green, blue = (min(next(codes, 0), 255) for _ in range(3))
@@ -223,7 +228,7 @@ def nearest_colour_of_sgr_shade(codes: Iterator[int]) -> str:
 
 
 def nearest_colour(red: int, green: int, blue: int) -> str:
-    """Return the colour whose primaries are those above the middle of this shade."""
+    """Return the colour whose red, green and blue parts are those above the middle of this colour's range."""
     largest, least = max(red, green, blue), min(red, green, blue)
     if largest - least < 32:
         return ("black", "bright-black", "white", "bright-white")[min(largest // 64, 3)]
@@ -233,7 +238,7 @@ def nearest_colour(red: int, green: int, blue: int) -> str:
 
 
 def list_terminal_spans(lines: list[list[Cell]]) -> list[TerminalSpan]:
-    """Return the lines as spans of characters that look alike."""
+    """Return the lines as spans of characters with the same style."""
     spans: list[TerminalSpan] = []
     for number, line in enumerate(lines):
         if number:

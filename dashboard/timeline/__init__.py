@@ -1,1 +1,1 @@
-"""The timeline page's own rules: what its URL says, and how rows are made ready for its templates."""
+"""The timeline of a session: its query string, and the rows and charts that its templates show."""

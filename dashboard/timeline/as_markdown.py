@@ -1,4 +1,4 @@
-"""A session as a Markdown document that reads well anywhere."""
+"""A session as a Markdown document."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def display_part_as_markdown(part: DisplayPart) -> str:
 
 
 def fence_markdown_text(text: str, language: str = "", *, cut: bool = False) -> str:
-    """Return a text in a fence longer than any in it."""
+    """Return a text in a fence of more backticks than any sequence of them in the text."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
     more = "… (shortened)\n" if cut else ""
     return f"{fence}{language}\n{text.rstrip()}\n{more}{fence}\n"

@@ -1,4 +1,4 @@
-"""What a driven agent does this moment: words that grow, calls that are begun or put something out. No events yet."""
+"""What a driven agent is doing now and has not reported as events: growing messages, calls in progress."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from coordinator.sessions.driven_agent_updates import program_name_of_runner_age
 from coordinator.sessions.timeline import StoredValue
 from dashboard.looks import CallDisplay, build_call_display
 
-MOST_WORDS = 8_000  # characters of a message that are drawn while it grows: its end
+MOST_WORDS = 8_000  # characters at the end of a growing message that are shown
 MOST_OUTPUT = 4_000
 MOST_CALLS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A call under way: how it looks, since when, and the end of what its terminal shows."""
+    """A call in progress."""
 
     look: CallDisplay
     since: datetime | None
-    output: str
-    begun: bool
+    output: str  # the end of its terminal output
+    begun: bool  # whether the timeline has a row for it
 
 
 def build_draft_context(session_id: str) -> dict[str, Any]:
-    """Return what `sessions/_draft.html` draws."""
+    """Return the context of `sessions/_draft.html`."""
     draft = Draft.objects.filter(pk=session_id).first()
     text = mask_secrets(draft.text) if draft else ""
     return {
@@ -44,7 +44,7 @@ def build_draft_context(session_id: str) -> dict[str, Any]:
 
 
 def load_open_calls(session_id: str) -> list[OpenCall]:
-    """Return the calls that have no row yet, and those whose terminal shows something."""
+    """Return the calls in progress that have no timeline row yet or have terminal output."""
     rows = DrivenCall.objects.filter(session_id=session_id, ended=False).order_by("id")
     waiting = [row for row in rows[: 10 * MOST_CALLS] if row.event_id is None or row.output][-MOST_CALLS:]
     if not waiting:
@@ -66,5 +66,5 @@ def build_open_call(row: DrivenCall, program: str) -> OpenCall:
 
 
 def render_session_draft(session_id: str) -> str:
-    """Return the draft as HTML, the same for every reader."""
+    """Return the draft as HTML. It is the same for every viewer."""
     return render_to_string("sessions/_draft.html", build_draft_context(session_id))[:]

@@ -1,4 +1,4 @@
-"""The filters above a timeline, each with how much there is of it."""
+"""The filters above a timeline, each with the number of its events."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ LABELS = {"messages": "Messages", "calls": "Calls", "lifecycle": "Milestones", "
 
 @dataclass(frozen=True, slots=True)
 class TimelineFacet:
-    """One filter: what it is called, how much it lets through, whether it is on, and the query that switches it.
-
-    It is hidden until there is something of it.
-    """
+    """A filter of the timeline."""
 
     key: str
     label: str
-    count: int
+    count: int  # how many rows or events match it
     on: bool
-    query: str
-    is_hidden: bool = False
+    query: str  # the query string that switches it
+    is_hidden: bool = False  # until something matches it
     title: str = ""
 
 
 def build_timeline_facets(counts: SessionEventCounts, query: TimelineQuery) -> list[TimelineFacet]:
-    """Return everything, the categories that add up to it, and errors.
+    """Return the filters for everything, for each category, and for errors.
 
-    Errors are never hidden: that there are none is worth knowing. A call counts once, also where two events report it.
+    The counts of the categories add up to that of everything. A call counts once, even if two events report
+    it. The filter for errors is never hidden, because a count of 0 is also of interest.
     """
     numbers = counts.categories | {"calls": counts.call_count}
     categories = [

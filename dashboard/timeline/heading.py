@@ -1,4 +1,4 @@
-"""What stands above a session's timeline: facts of the whole session, and the numbers beside the filters."""
+"""The header above a session's timeline: facts of the whole session, and the counts of the filters."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The minimap: the whole session as one strip above its rows, with its failures and questions, and where one reads.
+"""The minimap: the whole session as one strip above its rows, with errors, questions and the visible part.
 
-Every slice is a link to that time, so it works without scripts; static/js/minimap.js moves the frame.
+Every slice is a link to its time, so it works without JavaScript. static/js/minimap.js moves the frame.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from coordinator.sessions.timeline import DensitySlot
 from dashboard.timeline.rows import format_time_offset
 
 HEIGHT = 22  # pixels of the tallest bar
-TOP = 11  # pixels above it, for marks
+TOP = 11  # pixels above the bars, for marks
 LEAST_HEIGHT = 2
 LEAST_RED = 4
-GAP = 0.8  # percent: what an idle stretch that is left out still takes
+GAP = 0.8  # percent of the width for an idle period that is left out
 
 
 @dataclass(frozen=True, slots=True)
 class MinimapSlice:
-    """A slice of time: where it stands (percent and pixels), its links and what they say."""
+    """A slice of time, with its position in percent and pixels, its links and their label."""
 
     slot: DensitySlot
     x: float
@@ -49,7 +49,7 @@ class MinimapSlice:
 
     @property
     def error_height(self) -> int:
-        """How much of the bar is red: all of it where most failed, so that a bad hour stands out."""
+        """The height of the red part of the bar: all of it in the slice with the most errors."""
         return max(round(self.height * math.sqrt(self.slot.errors / self.most_errors)), LEAST_RED)
 
     @property
@@ -62,13 +62,13 @@ class MinimapSlice:
 
     @property
     def middle_x(self) -> float:
-        """Where its mark stands, in percent."""
+        """The position of its mark, in percent."""
         return round(self.x + self.width / 2, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Minimap:
-    """A session's slices; `x` and `width` frame what the page shows of it."""
+    """A session's slices. `x` and `width` are the frame around the part that the page shows."""
 
     slices: list[MinimapSlice]
     x: float
@@ -83,10 +83,14 @@ def build_minimap(
     frame: tuple[int, int] | None,
     began_us: int,
 ) -> Minimap | None:
-    """Return the strip of these slots; None where there is nothing to draw.
+    """Return the minimap of these slots, or None if there are none.
 
-    `slice_url` says where a slice leads, and `page_url` the address of the timeline. The strip frames what lies between
-    the two instants of `frame`.
+    Args:
+        slots: The session's density by time.
+        slice_url: Returns the URL to which a slice links.
+        page_url: The URL of the timeline.
+        frame: Start and end of the part that the page shows, in microseconds; None for no frame.
+        began_us: When the session began.
     """
     if not slots:
         return None
@@ -119,7 +123,7 @@ def build_minimap(
 
 
 def describe_slice(slot: DensitySlot, began_us: int) -> str:
-    """Return what is in a slice: `From 9:12:30, for 4m 10s: 1,204 events, 3 errors, 1 question`."""
+    """Return the label of a slice: `From 9:12:30, for 4m 10s: 1,204 events, 3 errors, 1 question`."""
     text_parts = [format_counted_noun(slot.events, "event")]
     text_parts += [format_counted_noun(slot.errors, "error")] if slot.errors else []
     text_parts += (
@@ -136,7 +140,7 @@ def format_counted_noun(number: int, singular: str, many: str = "") -> str:
 def minimap_frame_percent_range(
     slices: Sequence[MinimapSlice], frame: tuple[int, int] | None
 ) -> tuple[float, float]:
-    """Return where the frame begins and ends, in percent."""
+    """Return the start and end of the frame in percent; 0 and 0 without a frame."""
     if frame is None:
         return 0.0, 0.0
     first, last = (compute_minimap_percent(slices, at_us) for at_us in frame)

@@ -1,4 +1,4 @@
-"""What the query string of a session's page says: what to show, and where in the session to stand."""
+"""The query string of a session's page: the filters, and the position in the session."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ from coordinator.sessions.timeline import (
 )
 from coordinator.sessions.timeline.reading import CATEGORIES
 
-CATEGORY_NAMES = (*CATEGORIES, "other")  # `kind` in addresses, as saved links have it
-WINDOW = 100  # events in a page: with its result, most calls are two
+CATEGORY_NAMES = (*CATEGORIES, "other")  # values of `kind` in the query string, also in saved links
+WINDOW = 100  # events of a page; most calls have two, the call and its result
 Edge = Literal["", "start", "end"]
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineQuery:
-    """A reader's wishes. At most one of the places is set; none means where reading naturally begins."""
+    """The filters and the position that a reader chose.
+
+    At most one position is set. Without any, the page shows the end of a live session and the start of any
+    other.
+    """
 
     categories: tuple[str, ...] = ()
     tool: str = ""
@@ -41,7 +45,7 @@ class TimelineQuery:
 
     @classmethod
     def parse_timeline_query(cls, data: QueryDict) -> TimelineQuery:
-        """Read a query string; unreadable values are ignored."""
+        """Return the query of a query string. Invalid values are ignored."""
         edge = data.get("from", "")
         event = data.get("event", "")
         return cls(
@@ -62,30 +66,36 @@ class TimelineQuery:
 
     @property
     def is_at_default_position(self) -> bool:
-        """Say whether the reader asked for no place, so that a running session's end is followed."""
+        """Return whether no position is set, so that the page follows the end of a live session."""
         return not (self.after or self.before or self.at or self.event_id is not None or self.edge == "start")
 
     def build_event_filters_of_query(self, search_result: IndexWalkResult | None) -> TimelineFilters:
-        """Return the timeline's filters; `search_result` is what the search for `text` found."""
+        """Return the timeline's filters.
+
+        `search_result` is the result of the search for `text`, None without a search.
+        """
         ids = None if search_result is None else tuple(search_result.ids)
         return TimelineFilters(categories=self.categories, tool=self.tool, errors=self.errors, found_ids=ids)
 
     def query_at_position(self, **position: object) -> str:
-        """Return the query string of the same filters at another place: `with_place(after=place)`."""
+        """Return the query string of the same filters at another position.
+
+        Example: `query_at_position(after=position)`.
+        """
         return self.encode_changed_query([(name.rstrip("_"), str(value)) for name, value in position.items()])
 
     def query_with_category(self, category: str) -> str:
-        """Return the query string with a category switched on, or off if it was on."""
+        """Return the query string with a category switched on, or off if it is on."""
         categories = tuple(one for one in CATEGORY_NAMES if (one in self.categories) != (one == category))
         return self.encode_changed_query([], categories=categories)
 
     def query_with_tool(self, tool: str) -> str:
-        """Return the query string for one tool, or for all if it was that one."""
+        """Return the query string for one tool, or for all tools if that tool is already chosen."""
         return self.encode_changed_query([], tool="" if tool == self.tool else tool)
 
     @property
     def query_with_errors_toggled(self) -> str:
-        """The query string with "errors only" switched over."""
+        """The query string with the filter "errors only" switched on or off."""
         return self.encode_changed_query([], errors=not self.errors)
 
     @property
@@ -106,7 +116,7 @@ class TimelineQuery:
 
     @property
     def query_with_event(self) -> str:
-        """The query string with the event that the reader was led to, if any, and no other place."""
+        """The query string with the event that the page was opened at, if any, and no other position."""
         return self.encode_changed_query([] if self.event_id is None else [("event", str(self.event_id))])
 
     @property
@@ -132,7 +142,10 @@ class TimelineQuery:
 
 
 def parse_instant_position(text: str) -> EventPosition | None:
-    """Return the place of an instant: ISO-8601, as a browser's datetime-local field gives it (UTC)."""
+    """Return the position of a time, or None for invalid text.
+
+    The text is in ISO 8601, as a browser's datetime-local field sends it. A time without an offset is in UTC.
+    """
     try:
         moment = instants.parse_instant(text) or datetime.fromisoformat(text)
         return EventPosition.position_before_moment(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
@@ -141,7 +154,7 @@ def parse_instant_position(text: str) -> EventPosition | None:
 
 
 def load_query_window(query: TimelineQuery, timeline: SessionTimeline, *, live: bool) -> EventWindow:
-    """Return the window that the query asks for; a running session (`live`) is read from its end."""
+    """Return the window that the query asks for. With `live`, the default is the end of the session."""
     position = query.at or (
         find_position_that_shows_event(query.event_id, query, timeline)
         if query.event_id is not None
@@ -161,7 +174,7 @@ def load_query_window(query: TimelineQuery, timeline: SessionTimeline, *, live: 
 def find_position_that_shows_event(
     event_id: int, query: TimelineQuery, timeline: SessionTimeline
 ) -> EventPosition | None:
-    """Return where an event is read: with its call, unless a filter shows results on their own."""
+    """Return the position that shows an event: that of its call's row, or its own if filters are set."""
     return (
         timeline.find_event_position(event_id)
         if query.has_timeline_filters

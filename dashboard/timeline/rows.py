@@ -1,6 +1,6 @@
-"""Makes timeline rows ready to be drawn: looks for calls, HTML for messages, words for milestones.
+"""Prepares timeline rows for templates: display parts for calls, HTML for messages, labels for milestones.
 
-A row is the same for every viewer, so that page, htmx and stream may share it.
+A row is the same for every viewer, so the page, htmx responses and the stream share it.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from dashboard.looks.parts import (
 from dashboard.text import markdown
 
 MESSAGE_CHARACTERS = 6_000
-# The bar beside a duration is logarithmic: 10 ms is nothing, ten minutes fill it.
+# The bar of a duration is logarithmic: it is empty at 10 ms and full at ten minutes.
 BAR_WIDTH = 48
 BAR_FULL_MS = 600_000
 
 
 @dataclass(frozen=True, slots=True)
 class MessageBlock:
-    """A piece of a message: its `text` for what was said, a part for everything else, `title` where it is folded."""
+    """A block of a message."""
 
-    text: str | None = None
-    part: DisplayPart | None = None
-    title: str = ""
-    cut: bool = False
+    text: str | None = None  # Markdown, for a block of text
+    part: DisplayPart | None = None  # for any other block
+    title: str = ""  # of a folded block
+    cut: bool = False  # whether the text is shortened
 
     @property
     def html(self) -> SafeString | None:
@@ -64,7 +64,10 @@ class MessageBlock:
 
 
 def format_time_offset(at_us: int, began_us: int) -> str:
-    """Return how long after the beginning: `0:04`, `12:30`, `1:02:09`; nothing where it is out of all reason."""
+    """Return the time since the beginning: `0:04`, `12:30`, `1:02:09`.
+
+    A negative time, or one of 1000 hours or more, returns an empty text.
+    """
     hours, rest = divmod((at_us - began_us) // 1_000_000, 3600)
     if not 0 <= hours < 1000:
         return ""
@@ -74,7 +77,7 @@ def format_time_offset(at_us: int, began_us: int) -> str:
 
 @dataclass(frozen=True)
 class TimelineRowDisplay:
-    """One row with everything its template draws. `base` is the session's path."""
+    """A row with everything that its template shows. `base` is the path of the session's page."""
 
     row: TimelineRow
     base: str
@@ -86,7 +89,7 @@ class TimelineRowDisplay:
 
     @property
     def css_classes(self) -> str:
-        """Return what the look of the row goes by: its type, its state or speaker, and whether a subagent's."""
+        """The CSS classes of the row: its type, its state or speaker, `nested` (subagent) and `rewound`."""
         class_names = [self.row_type]
         if isinstance(self.row, CallRow):
             class_names.append(slugify(self.row.call_state))
@@ -129,7 +132,7 @@ class TimelineRowDisplay:
 
     @property
     def model_change(self) -> str:
-        """Return from which model to which one the session changed with this answer; "" where it did not."""
+        """A sentence about the change of model with this answer, or "" if the model did not change."""
         before = self.row.model_before if isinstance(self.row, MessageRow) else ""
         return f"Model changed from {before} to {self.event.model}" if before else ""
 
@@ -150,7 +153,7 @@ class TimelineRowDisplay:
 
     @property
     def was_call_input_edited(self) -> bool:
-        """Say whether the call ran with another input than it was begun with: somebody edited it."""
+        """Return whether the call ran with another input than it started with, because somebody edited it."""
         if not isinstance(self.row, CallRow) or self.row.start is None or self.row.end is None:
             return False
         begun, ran = self.row.start.tool_input, self.row.end.tool_input
@@ -158,20 +161,23 @@ class TimelineRowDisplay:
 
     @property
     def end_anchor(self) -> str:
-        """Return the id by which links know the call's end, where it is another event than its beginning."""
+        """The HTML id of the call's end for links, or "" if the call has only one event."""
         assert isinstance(self.row, CallRow)
         end = self.row.end
         return f"event-{end.id}" if end and end.id != self.row.event_id else ""
 
     @property
     def can_request_access(self) -> bool:
-        """Say whether access to an MCP tool is worth asking for: the call failed, or was never answered."""
+        """Return whether to offer an access request.
+
+        It is offered if the call of an MCP tool failed, was refused or has no result.
+        """
         assert isinstance(self.row, CallRow)
         return bool(self.call_display.server) and self.row.call_state in {"failed", "refused", "no result"}
 
     @property
     def calling_agent_title(self) -> str:
-        """Who made the call, as people call the program."""
+        """The title of the agent program that made the call."""
         return AGENT_TITLES.get(self.event.source or "", "Its agent")
 
     @property
@@ -197,12 +203,12 @@ class TimelineRowDisplay:
 
     @property
     def child_duration_ms(self) -> float:
-        """How long a child's session went on, in milliseconds."""
+        """The duration of a child's session, in milliseconds."""
         return (self.row.row_end_us - self.row.place.at_us) / 1000
 
     @property
     def requested_call_display(self) -> CallDisplay:
-        """What a permission request is about, as the call would look."""
+        """The call that a permission request is about, in the form of a call's display."""
         assert isinstance(self.row, ApprovalRow)
         context = self.row.request.context
         tool_input = approvals.loaded_tool_input_of_request(self.row.request)
@@ -217,7 +223,7 @@ class TimelineRowDisplay:
 
     @cached_property
     def blocks(self) -> list[MessageBlock]:
-        """What a message says, block by block."""
+        """The blocks of a message or result."""
         event = self.event
         if event.event_type == "result" and event.content is None:
             value = event.tool_output.value if event.tool_output else None
@@ -239,7 +245,7 @@ class TimelineRowDisplay:
 
     @cached_property
     def unknown_event_parts(self) -> list[DisplayPart]:
-        """What an event of a type that we do not know holds."""
+        """The fields of an event whose type is unknown, as JSON."""
         event = self.event
         event_fields: dict[str, Any] = {"tool": event.tool_name, "reason": event.reason, "error": event.error}
         if has_label_for_milestone_type(event):
@@ -255,7 +261,10 @@ class TimelineRowDisplay:
 
 
 def build_result_blocks(stored: Any) -> Iterable[MessageBlock]:
-    """What an agent gave at its end: words, data, or both. What is kept otherwise is shown as it is."""
+    """Yield the blocks of an agent's final result: its text, its data, or both.
+
+    Any other value is shown as output.
+    """
     if not isinstance(stored, dict) or not {"result_text", "result_data"} & set(stored):
         yield from (MessageBlock(part=part) for part in build_output_parts(stored, "Result"))
         return
@@ -295,9 +304,10 @@ def build_message_text_block(text: str) -> MessageBlock:
 def prepare_timeline_rows(
     rows: Iterable[TimelineRow], session: Session, began: int | None = None
 ) -> list[TimelineRowDisplay]:
-    """Return rows ready to be drawn.
+    """Return rows ready for their template.
 
-    Who draws them one by one says when the session began (`session_start_microseconds`).
+    Pass `began` (from `session_start_microseconds`) when calling this for single rows, so that it is loaded
+    only once.
     """
     base = reverse("sessions:detail", args=[session.pk])
     began = session_start_microseconds(session) if began is None else began

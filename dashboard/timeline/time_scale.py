@@ -1,7 +1,6 @@
-"""Time to percent of a picture's width, with idle stretches folded, and the marks of its axis.
+"""Converts times to percent of a chart's width, with idle periods shortened, and makes the marks of its axis.
 
-Where nothing happens for long (a person was at lunch), time is folded, so that the seconds that matter keep their
-width.
+A long idle period, such as a person's lunch break, is shortened so that the busy seconds remain visible.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from dataclasses import dataclass
 
 from coordinator.lib.times import format_duration
 
-FOLD_SHARE = 0.06  # of the busy time: how much an idle stretch may take
-MOST_FOLDS = 20  # with more, their lines are a grey that hides the bars
-LEAST_APART = 7.5  # percent between two marks, so that their words have room
+FOLD_SHARE = 0.06  # of the busy time: the most that an idle period may take
+MOST_FOLDS = 20  # with more, the lines of the folds hide the bars
+LEAST_APART = 7.5  # percent between two marks, so that their labels fit
 MOST_MARKS = 14
 STEPS_US = tuple(
     int(seconds * 1_000_000)
@@ -28,7 +27,10 @@ STEPS_US = tuple(
 
 @dataclass(frozen=True, slots=True)
 class AxisMark:
-    """A place on the axis, in percent, and what it says; `is_fold` where time is left out."""
+    """A mark of the axis, with its position in percent and its label.
+
+    `is_fold` marks an idle period that is shortened.
+    """
 
     x: float
     label: str
@@ -36,7 +38,7 @@ class AxisMark:
 
 
 class FoldedTimeScale:
-    """Time to percent, with idle stretches longer than `least_fold_us` folded."""
+    """A conversion of times to percent, in which idle periods longer than `least_fold_us` are shortened."""
 
     def __init__(self, spans: Sequence[tuple[int, int]], least_fold_us: int = 2_000_000) -> None:
         self.busy = merge_spans(spans)
@@ -65,7 +67,7 @@ class FoldedTimeScale:
         return int(convert_between(self.offsets, self.edges, percent * self.total / 100))
 
     def list_axis_marks(self, began_us: int) -> list[AxisMark]:
-        """Return the axis: round times since `began_us`, a word apart, and the folds."""
+        """Return the marks of the axis: round times since `began_us`, and the shortened idle periods."""
         marks: list[AxisMark] = []
         taken_positions: list[float] = []
         for offset, gap in self.folded if len(self.folded) <= MOST_FOLDS else []:
@@ -87,7 +89,7 @@ class FoldedTimeScale:
 
 
 def convert_between(origin: Sequence[int], target: Sequence[int], value: float) -> float:
-    """Return where a value of one list of edges stands between those of the other."""
+    """Return `value` converted from one list of edges to another, by linear interpolation."""
     right = min(max(bisect_right(origin, value), 1), len(origin) - 1)
     first, last = origin[right - 1], origin[right]
     share = min(max((value - first) / (last - first), 0), 1) if last > first else 0
@@ -95,7 +97,7 @@ def convert_between(origin: Sequence[int], target: Sequence[int], value: float) 
 
 
 def merge_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the stretches in which anything happened, in order, none overlapping."""
+    """Return the busy periods in order, with overlapping spans merged."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if merged and start <= merged[-1][1]:

@@ -1,4 +1,4 @@
-"""What a session's time went on: its critical path, and how long people, calls, prompts and the agent itself took."""
+"""How a session's time was used: its critical path, and the shares of people, calls and the agent."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from coordinator.lib.times import format_duration
 from coordinator.sessions.timeline.spans import SessionSpan
 from dashboard.timeline.time_scale import merge_spans
 
-# Calls during which others work: the path goes through what these do.
+# Calls that run another agent. The critical path contains that agent's calls instead.
 _OPENS_AGENT = re.compile(r"^(task|agent|spawn_?agent|delegate)$|agent_session$", re.IGNORECASE)
 Stretch = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class TimePart:
-    """A share of the time: what it went on, how long, and from where to where it is drawn in percent of the whole."""
+    """A share of the session's time, and its position in a bar."""
 
     key: str
     label: str
     length_us: int
-    x: float
-    percent: float
+    x: float  # where it begins, in percent of the whole
+    percent: float  # its width
 
     @property
     def length_label(self) -> str:
@@ -40,8 +40,9 @@ class TimePart:
 def find_critical_path(spans: Sequence[SessionSpan], until_us: int) -> set[tuple[str, str]]:
     """Return the kinds and keys of the spans on the critical path.
 
-    Read from the end: of what was over by then, what ended last, and so on from where that began. Had one of them been
-    shorter, the session could have been. Of a call that starts an agent, what that agent did is on the path instead.
+    If one of these spans had been shorter, the session could have been. The path is found from the end: the
+    span that ended last, then the span that ended last before that one began, and so on. For a call that runs
+    another agent, the spans of that agent are on the path instead.
     """
     leaves = sorted(
         (span for span in list_spans_of_calls_and_children(spans) if span.to_us <= until_us),
@@ -57,7 +58,7 @@ def find_critical_path(spans: Sequence[SessionSpan], until_us: int) -> set[tuple
 
 
 def list_spans_of_calls_and_children(spans: Iterable[SessionSpan]) -> list[SessionSpan]:
-    """Return calls and child sessions, without the calls during which only other agents work."""
+    """Return the spans of calls and child sessions, without calls that only run another agent."""
     work = [span for span in spans if span.kind in ("call", "child")]
     begun = sorted(span.from_us for span in work if span.lane or span.kind == "child")
     return [
@@ -72,10 +73,10 @@ def list_spans_of_calls_and_children(spans: Iterable[SessionSpan]) -> list[Sessi
 
 
 def divide_time_by_activity(spans: Sequence[SessionSpan], from_us: int, to_us: int) -> list[TimePart]:
-    """Return what the time from one instant to another went on. The parts add up to all of it.
+    """Return how the time from `from_us` to `to_us` was used. The parts add up to all of it.
 
-    What waited for a person counts as that, also within a call. Time before a person's next prompt in which nothing
-    went on counts as waiting for it; what else is left is the agent's own.
+    Time in which a request waited for a person counts as such, also within a call. Time without activity
+    before a person's next prompt counts as waiting for it. The remaining time is the agent's.
     """
     requests = merge_spans([(span.from_us, span.to_us) for span in spans if span.kind == "wait"])
     waits = clip_stretches(requests, from_us, to_us)
@@ -103,7 +104,7 @@ def divide_time_by_activity(spans: Sequence[SessionSpan], from_us: int, to_us: i
 def list_idle_stretches_before_prompts(
     spans: Sequence[SessionSpan], busy: Sequence[Stretch]
 ) -> list[Stretch]:
-    """Return the stretches before people's prompts in which nothing went on; before the first prompt there is none."""
+    """Return the periods without activity before each prompt of a person, except the first prompt."""
     prompts = sorted(span.from_us for span in spans if span.kind == "prompt")
     said_times = sorted(span.from_us for span in spans if span.kind == "said")
     ends = [end for _, end in busy]
@@ -111,7 +112,7 @@ def list_idle_stretches_before_prompts(
     for earlier, prompt in pairwise(prompts):
         index = bisect_left(ends, prompt)
         if index < len(busy) and busy[index][0] < prompt:
-            continue  # something went on
+            continue  # a call or request was in progress
         last_said = bisect_left(said_times, prompt)
         start = max(
             earlier,

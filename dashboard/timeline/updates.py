@@ -1,7 +1,8 @@
-"""What the live stream tells a session's page: new rows and the session's summary, drawn once for all who look at it.
+"""Updates of a session's page from the live stream: new rows and the session's summary.
 
-Filters are a reader's own. So each row says which filters let it through, and static/js/timeline.js leaves out what
-its reader does not want. Only a search for words is not followed: the index learns of them a few seconds later.
+They are rendered once for all viewers, but each viewer has other filters. A row therefore says which filters
+it passes, and static/js/timeline.js leaves out the rows that its viewer filters out. A search for words is
+not updated live, because the index contains new rows only after a few seconds.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ STEERED_BY = frozenset({"runs", "driven"})
 
 
 def draw_timeline_updates(session_id: str, changes: Sequence[FeedChange]) -> Drawing | None:
-    """Return the rows that these changes add to a session's timeline, in its order, or complete in it.
+    """Return the updates that these changes cause in a session's timeline, or None if there are none.
 
-    `draft` is what its agent does this moment, `steer` what waits in it, where that has changed. `{"too_many": True}`
-    where the page does better to load the end afresh, None where nothing of it is concerned.
+    Keys: `rows` are new or completed rows, in the timeline's order. `draft` is what the agent is doing now,
+    and `steer` the composer with the queue, each only after a change. `{"too_many": True}` tells the page to
+    reload the end.
     """
     changed_rows = draw_changed_rows(session_id, changes)
     if any(change.topic == "drafts" and change.key == session_id for change in changes):
@@ -53,7 +55,7 @@ def draw_timeline_updates(session_id: str, changes: Sequence[FeedChange]) -> Dra
 
 
 def render_prompt_composer_updates(session_id: str) -> str:
-    """Return the parts of the composer that change, as they stand now."""
+    """Return the current parts of the composer that can change, as HTML."""
     session = Session.objects.filter(pk=session_id).first()
     if session is None:
         return ""
@@ -95,14 +97,14 @@ def changed_event_ids(changes: Sequence[FeedChange], op: str, session_id: str) -
 
 
 def load_request_rows(session: Session, request_ids: Iterable[int]) -> list[TimelineRow]:
-    """Return the rows of those permission requests that this session's agent made."""
+    """Return the rows of those permission requests that belong to this session."""
     wanted_ids = list(request_ids)
     permission_requests = PermissionRequest.objects.filter(pk__in=wanted_ids, context__session_id=session.pk)
     return [*build_approval_rows(permission_requests.with_only_short_inputs())] if wanted_ids else []
 
 
 def draw_session_summary(session_id: str) -> Drawing | None:
-    """Return what sums a session up as it stands now."""
+    """Return the session's current summary as HTML."""
     session = Session.objects.filter(pk=session_id).first()
     if session is None:
         return None
@@ -124,7 +126,10 @@ VIEW = LiveView(
 
 
 def draw_arrived_rows(arrived: ArrivedRows, session: Session, began: int) -> Iterator[dict[str, Any]]:
-    """Yield rows with what filters go by. A row that stands alike among all and among errors is drawn once."""
+    """Yield rows with the data for filters.
+
+    A row that is in the list of all and in that of errors is rendered once.
+    """
     errors = list(arrived.failed)
     for row, completes in [
         *((row, False) for row in arrived.new),
@@ -145,7 +150,7 @@ def draw_arrived_rows(arrived: ArrivedRows, session: Session, began: int) -> Ite
 def draw_rows_without_event(
     rows: Iterable[TimelineRow], session: Session, began: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of what is no event: seen where nothing is filtered."""
+    """Yield rows that have no event. They are visible only without filters."""
     for row in rows:
         yield draw_timeline_row(row, session, began, among_all=True, among_errors=False) | {
             "completes": False
@@ -158,7 +163,7 @@ def draw_timeline_row(
     (drawn,) = prepare_timeline_rows([row], session, began)
     html = render_to_string("sessions/_timeline_row.html", {"shown": drawn, "session": session})
     return {
-        "html": html[:],  # a plain str: the stream's encoder refuses Django's SafeString
+        "html": html[:],  # a plain str, because the stream's encoder rejects Django's SafeString
         "category": find_row_category(row),
         "tool": row.event_with_tool_name_and_input.tool_name if isinstance(row, CallRow) else None,
         "among_all": among_all,
@@ -167,7 +172,7 @@ def draw_timeline_row(
 
 
 def find_row_category(row: TimelineRow) -> str | None:
-    """Return the category that filters know a row by; None for what is no event."""
+    """Return the category of a row for filters; None for a row without an event."""
     if isinstance(row, CallRow):
         return "calls"
     if isinstance(row, MessageRow):

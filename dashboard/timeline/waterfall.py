@@ -1,7 +1,8 @@
-"""The waterfall: what a session did when, as bars on one scale of time, in lanes: people, the agent, its subagents.
+"""The waterfall: a session's activity as bars on one time scale.
 
-Each bar is a row of a table, so that it can be read without the picture. Which stretch is drawn stands in the address:
-to zoom is to follow a link. Geometry is in percent, as attributes: the policy allows no styles.
+There are lanes for people, the agent and its subagents. Each bar is a row of a table, so that it can be read
+without the graphic. The URL contains the range that is shown, so zooming is following a link. Positions are
+percentages in attributes, because the content security policy forbids inline styles.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from dashboard.timeline.time_use import TimePart, divide_time_by_activity, find_
 
 MOST_BARS = 100
 MOST_OTHER_BARS = 30
-MOST_LANES = 24  # subagents with a lane of their own
-LEAST_WIDTH = 0.3  # percent: a call of a millisecond must still be seen
+MOST_LANES = 24  # the further subagents share a lane
+LEAST_WIDTH = 0.3  # percent, so that a call of a millisecond is visible
 LEAST_STRETCH_US = 1_000
 FOLD_FROM_US = 60_000_000
 PEOPLE, AGENT, CHILDREN, OTHERS = "People", "Agent", "Child sessions", "Further subagents"
@@ -35,7 +36,7 @@ PEOPLE, AGENT, CHILDREN, OTHERS = "People", "Agent", "Child sessions", "Further 
 
 @dataclass(frozen=True, slots=True)
 class WaterfallBar:
-    """One row: what happened, from when to when, and where its bar stands in percent."""
+    """A row: a span, with the position of its bar in percent."""
 
     span: SessionSpan
     name: str
@@ -53,7 +54,7 @@ class WaterfallBar:
 
     @property
     def state_label(self) -> str:
-        """What its colour and its outline say, for those who do not see them; begins with a comma."""
+        """The state and the critical path as text for screen readers; begins with a comma, or is empty."""
         words = [self.span.state] if self.span.state != "done" else []
         return "".join(
             f", {word}" for word in [*words, *(["on the critical path"] if self.is_critical else [])]
@@ -61,13 +62,13 @@ class WaterfallBar:
 
     @property
     def css_class(self) -> str:
-        """What its colour goes by."""
+        """The CSS classes that select the bar's colour."""
         return f"{self.span.kind} {self.span.state.replace(' ', '-')}"
 
 
 @dataclass(frozen=True, slots=True)
 class LaneStretch:
-    """Spans of a lane that are drawn as one, because they touch at this scale, in percent."""
+    """Spans of a lane that touch at this scale and are shown as one rectangle. Its position is in percent."""
 
     x: float
     width: float
@@ -76,16 +77,13 @@ class LaneStretch:
 
 @dataclass(frozen=True, slots=True)
 class WaterfallLane:
-    """What people, the agent or one subagent did: all of it as stretches, and the rows that are drawn of it.
-
-    `count` spans take `length_us` together.
-    """
+    """The activity of people, of the agent or of one subagent."""
 
     name: str
-    stretches: list[LaneStretch]
-    bars: list[WaterfallBar]
-    count: int
-    length_us: int
+    stretches: list[LaneStretch]  # all spans
+    bars: list[WaterfallBar]  # the spans that have a row
+    count: int  # of all spans
+    length_us: int  # the sum of all spans
 
     @property
     def length_label(self) -> str:
@@ -94,7 +92,7 @@ class WaterfallLane:
 
 @dataclass(frozen=True, slots=True)
 class WaterfallQuery:
-    """The stretch that a reader looks at, in microseconds, and whether the critical path alone is drawn."""
+    """The range that is shown, in microseconds, and whether only the critical path is shown."""
 
     from_us: int | None = None
     to_us: int | None = None
@@ -102,12 +100,12 @@ class WaterfallQuery:
 
     @classmethod
     def parse_waterfall_query(cls, data: QueryDict) -> WaterfallQuery:
-        """Read a query string; what cannot be read is ignored."""
+        """Return the query of a query string. Invalid values are ignored."""
         first, last = (parse_number(data.get(name, "")) for name in ("from", "to"))
         return cls(first, last, data.get("path") == "1")
 
     def query_between(self, from_us: float, to_us: float) -> str:
-        """Return the query string for another stretch."""
+        """Return the query string for another range."""
         return self.encode_query([("from", str(int(from_us))), ("to", str(int(to_us)))])
 
     @property
@@ -126,17 +124,17 @@ class WaterfallQuery:
 
 @dataclass(frozen=True, slots=True)
 class Waterfall:
-    """What the page draws. `total` spans lie in the stretch; `left_out` of them are shorter than those drawn."""
+    """A waterfall, ready for display."""
 
     lanes: list[WaterfallLane]
     marks: list[AxisMark]
     parts: list[TimePart]
     from_us: int
     to_us: int
-    is_whole: bool
-    total: int
-    left_out: int
-    is_cut: bool
+    is_whole: bool  # whether the range is the whole session
+    total: int  # spans in the range
+    left_out: int  # spans without a row, because they are shorter than those with one
+    is_cut: bool  # whether the session has more events than are loaded
     from_label: str
     links: dict[str, str]
 
@@ -148,9 +146,9 @@ class Waterfall:
 def build_waterfall(
     session: Session, query: WaterfallQuery, now: datetime, *, drag: tuple[float, float] | None = None
 ) -> Waterfall | None:
-    """Return the waterfall of a stretch of the session; None where nothing in it has a time.
+    """Return the waterfall of a range of the session, or None if nothing in the session has a time.
 
-    `drag` narrows the stretch to what stands between two places of the picture, in percent.
+    `drag` narrows the range to the part between two positions of the chart, in percent.
     """
     loaded = load_session_spans(session, now)
     if loaded is None:
@@ -203,7 +201,7 @@ def build_waterfall(
 
 
 def choose_drawn_time_range(loaded: SessionSpans, query: WaterfallQuery) -> tuple[int, int]:
-    """Return the stretch to draw: what was asked for, as far as it lies within the session."""
+    """Return the requested range, clipped to the session and at least LEAST_STRETCH_US long."""
     from_us = loaded.from_us if query.from_us is None else query.from_us
     to_us = loaded.to_us if query.to_us is None else query.to_us
     length = max(to_us - from_us, LEAST_STRETCH_US)
@@ -221,7 +219,7 @@ def build_scale(spans: Iterable[SessionSpan], from_us: int, to_us: int) -> Folde
 
 
 def choose_drawn_spans(spans: Sequence[SessionSpan]) -> list[SessionSpan]:
-    """Return the spans that get a row: the longest, and few enough waits and child sessions to leave room for calls."""
+    """Return the spans that get a row: the longest ones, of which at most MOST_OTHER_BARS are not calls."""
     by_length = sorted(spans, key=lambda span: -span.length_us)
     other_spans = [span for span in by_length if span.kind != "call"][:MOST_OTHER_BARS]
     calls = [span for span in by_length if span.kind == "call"][: MOST_BARS - len(other_spans)]
@@ -231,7 +229,7 @@ def choose_drawn_spans(spans: Sequence[SessionSpan]) -> list[SessionSpan]:
 
 @dataclass(frozen=True, slots=True)
 class BarBuilder:
-    """Makes bars of spans, as far as they lie within the stretch of the scale."""
+    """Builds the lanes and bars of spans, clipped to the range of the scale."""
 
     session: Session
     query: WaterfallQuery
@@ -242,7 +240,7 @@ class BarBuilder:
     to_us: int
 
     def build_lanes(self, spans: Sequence[SessionSpan], drawn: Sequence[SessionSpan]) -> list[WaterfallLane]:
-        """Return all spans of the stretch in their lanes, with rows for those that are `drawn`."""
+        """Return the lanes with all spans of the range. Spans in `drawn` get a row."""
         names = load_call_names_by_event(
             self.session, [int(span.key) for span in drawn if span.kind == "call"]
         )
@@ -273,7 +271,7 @@ class BarBuilder:
         ]
 
     def merge_spans_into_stretches(self, spans: Sequence[SessionSpan]) -> list[LaneStretch]:
-        """Return a lane's spans as few rectangles: neighbours of one colour that touch are one."""
+        """Return a lane's spans as rectangles. Neighbours of the same colour that touch are merged."""
         stretches: list[list[Any]] = []
         for span in spans:
             x, width = self.span_position_and_width_percent(span)
@@ -289,7 +287,7 @@ class BarBuilder:
         ]
 
     def span_position_and_width_percent(self, span: SessionSpan) -> tuple[float, float]:
-        """Return where a span begins and how wide it is, in percent."""
+        """Return the position and width of a span, in percent."""
         first, last = (
             self.scale.instant_to_percent(min(max(at_us, self.from_us), self.to_us))
             for at_us in (span.from_us, span.to_us)
@@ -314,7 +312,7 @@ class BarBuilder:
 
 
 def bar_url(session: Session, span: SessionSpan) -> str:
-    """Return where a bar leads: the event, the request, or the child's page."""
+    """Return the URL to which a bar links: the event, the request, or the child's page."""
     if span.kind == "wait":
         return reverse("approvals:detail", args=[span.key])
     if span.kind == "child":
@@ -323,7 +321,7 @@ def bar_url(session: Session, span: SessionSpan) -> str:
 
 
 def load_call_names_by_event(session: Session, event_ids: Sequence[int]) -> dict[str, tuple[str, str]]:
-    """Return what each call is called, and what it is about, as its row says it."""
+    """Return the name of each call and its title, as in its timeline row, by the event's id."""
     if not event_ids:
         return {}
     events = SessionTimeline(session.pk).read_events_by_id(event_ids)

@@ -1,1 +1,1 @@
-"""Tokens and costs: the chart, the table, the prices."""
+"""The pages of usage: tokens and costs, activity, and the prices of models."""

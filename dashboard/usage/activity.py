@@ -1,4 +1,4 @@
-"""Pictures of what was counted by hour: activity of a day, agents by hour, a week of one agent, tools."""
+"""Charts of counts by hour: the activity of a day, agents by hour, a week of one agent, and tools."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from dashboard.sessions.filters import format_utc_prefix
 
 HOURS = 24
 WEEK_DAYS = 7
-MOST_AGENTS = 12  # rows of the picture of agents by hour
+MOST_AGENTS = 12  # rows of the chart of agents by hour
 MARKS = ("24 hours ago", "18", "12", "6", "now")
 DAY_MARKS = ("0", "6", "12", "18", "24")
 
 
 @dataclass(frozen=True, slots=True)
 class HourSeries:
-    """One thing that is counted by hour: its columns, its sum, and the most in an hour."""
+    """A count by hour: its columns, its sum, and its largest value."""
 
     name: str
     columns: list[StackedColumn]
@@ -43,7 +43,7 @@ class HourSeries:
 
 
 def build_activity_context(now: datetime) -> dict[str, Any]:
-    """Return the pictures of the last 24 hours: what happened by hour, and which agent called how much."""
+    """Return the charts of the last 24 hours: the activity by hour, and the calls of each agent by hour."""
     last = hours_since_1970(now)
     first = last - HOURS + 1
     hours = range(first, last + 1)
@@ -81,7 +81,7 @@ def build_activity_context(now: datetime) -> dict[str, Any]:
 
 
 def describe_hour(hour: int) -> str:
-    """Return an hour in the installation's time zone, as a picture names it."""
+    """Return the label of an hour in the installation's time zone, such as `Mon 14:00`."""
     return f"{datetime_of_hour_number(hour).astimezone(settings.LOCAL_ZONE):%a %H:00}"
 
 
@@ -95,7 +95,10 @@ def build_hour_series(name: str, by_hour: Mapping[int, int], hours: range) -> Ho
 
 
 def count_sessions_by_hour(start: datetime) -> Counter[int]:
-    """Count the sessions that began from an instant on; an index of their texts has them."""
+    """Return how many sessions began in each hour from `start` on.
+
+    The query uses an index of the stored texts.
+    """
     began = Session.objects.filter(created_at__text__gte=format_utc_prefix(start), created_at__text__lt=":")
     moments = began.order_by().values_list("created_at", flat=True).iterator()
     return Counter(
@@ -104,7 +107,7 @@ def count_sessions_by_hour(start: datetime) -> Counter[int]:
 
 
 def count_requests_by_hour(start: datetime) -> dict[str, Counter[int]]:
-    """Count the requests of calls from an instant on: those that waited for a person, and those that were denied."""
+    """Return by hour, from `start` on, how many requests waited for a person and how many were denied."""
     rows = PermissionRequest.objects.filter(created_at__gte=start).order_by()
     by_policy = Q(status=PermissionRequest.Status.DENIED, approved_at=F("created_at"))
     waited = rows.exclude(status=PermissionRequest.Status.AUTO_APPROVED).exclude(by_policy)
@@ -120,7 +123,7 @@ def count_instants_by_hour(moments: Iterable[Any]) -> Counter[int]:
 
 
 def build_agent_week_context(names: Iterable[str], now: datetime, zone: tzinfo) -> dict[str, Any]:
-    """Return the pictures of an agent's last seven days in a zone: its calls by day and hour, and by tool."""
+    """Return the charts of an agent's last seven days in a time zone: calls by day and hour, and by tool."""
     name_list = list(names)
     today = now.astimezone(zone).date()
     days = [today - timedelta(days=back) for back in range(WEEK_DAYS)]
@@ -146,7 +149,7 @@ def build_agent_week_context(names: Iterable[str], now: datetime, zone: tzinfo) 
 
 @dataclass(frozen=True, slots=True)
 class ToolRow:
-    """A tool with its calls, and its bar in percent of the tool that is called most."""
+    """A tool with its calls, and the length of its bar in percent of the most called tool."""
 
     name: str
     totals: CallTotals
@@ -158,7 +161,7 @@ MOST_TOOLS = 15
 
 
 def build_tool_context(tools: Mapping[str, CallTotals], most: int = MOST_TOOLS) -> dict[str, Any]:
-    """Return the tools that are called most as rows, and the sums of all."""
+    """Return the tools with the most calls as rows, and the sums of all tools."""
     largest = max((totals.calls for totals in tools.values()), default=1)
     rows = [
         ToolRow(name, totals, 100 * totals.calls / largest, 100 * totals.failed / largest)
@@ -173,7 +176,7 @@ def build_tool_context(tools: Mapping[str, CallTotals], most: int = MOST_TOOLS) 
 
 
 def describe_duration_bound(milliseconds: float | None) -> str:
-    """Return an upper bound of durations as people read it; a dash where none is known."""
+    """Return an upper bound of durations, given in milliseconds, for display; a dash for None."""
     if milliseconds is None:
         return "\N{EN DASH}"
     if milliseconds == float("inf"):

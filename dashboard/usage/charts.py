@@ -1,4 +1,4 @@
-"""The charts of usage: a period's columns by what they are told apart by, small ones of days, and a year's days."""
+"""The charts of usage: of a period by a dimension, of the last days, and of a session."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from dashboard.usage.query import UsageQuery
 T = TypeVar("T")
 OTHERS = "Others"
 SMALL_CHART_DAYS = 14
-MAX_SESSION_COLUMNS = 80  # of a session's charts; more turns or requests share a column
-# From how many times as much on a change is no percentage, and up to how many it is named at all.
+MAX_SESSION_COLUMNS = 80  # of a session's charts; with more turns or requests, several share a column
+# From TIMES_FROM on, a change is written as a multiple, not a percentage; above MAX_TIMES it is left out.
 TIMES_FROM, MAX_TIMES = 3, 100
-# What a turn's tokens are told apart by, in the order of the stack.
+# The kinds of tokens of a turn, in the order of the stacked column.
 TOKEN_KINDS = {
     "Cached input": "cache_read",
     "Cache writes": "cache_write",
@@ -40,7 +40,10 @@ CONTEXT_SERIES = ("Context", "Context after compaction", "Context of another mod
 def build_usage_chart(
     query: UsageQuery, slots: dict[tuple[str, str], TokenUsage], by_name: dict[str, TokenUsage], now: datetime
 ) -> dict[str, Any]:
-    """Return the chart's columns, its series and the sums of its columns, the largest series first."""
+    """Return the context of the chart: its columns, its series and the sums of its columns.
+
+    The largest series is first.
+    """
 
     def usage_amount(used: TokenUsage) -> float:
         return used.cost if query.measure == "cost" else float(used.total_tokens)
@@ -79,7 +82,7 @@ def build_usage_chart(
 
 
 def sum_usage_by_name(slots: Mapping[tuple[str, str], TokenUsage]) -> dict[str, TokenUsage]:
-    """Return the slots' usage by name, the dearest first."""
+    """Return the usage of all slots by name, the most expensive first."""
     by_name: dict[str, TokenUsage] = {}
     for (_, name), used in slots.items():
         by_name[name] = by_name.get(name, TokenUsage()) + used
@@ -87,7 +90,7 @@ def sum_usage_by_name(slots: Mapping[tuple[str, str], TokenUsage]) -> dict[str, 
 
 
 def build_small_usage_chart(days: QuerySet[UsageDay], now: datetime) -> dict[str, Any]:
-    """Return a chart of the last of these days by model; in tokens where nothing has a price."""
+    """Return a chart of the last SMALL_CHART_DAYS by model. It shows tokens if no usage has a price."""
     query = UsageQuery(days=SMALL_CHART_DAYS, zone=str(settings.LOCAL_ZONE))
     slots = load_usage_by_day_and_model(days.filter(day__gte=query.list_time_slots_of_period(now)[0]))
     by_name = sum_usage_by_name(slots)
@@ -98,7 +101,7 @@ def build_small_usage_chart(days: QuerySet[UsageDay], now: datetime) -> dict[str
 
 
 def build_token_and_context_charts(session_usage: SessionUsage) -> dict[str, Any]:
-    """Return the charts of a session: its tokens by turn, and its context by request."""
+    """Return the charts of a session: its tokens by turn, and the size of its context by request."""
     context, turn_totals = session_usage.context, session_usage.turns
     window = find_model_context_window_tokens(
         session_usage.last_used_model, session_usage.largest_context_tokens
@@ -139,7 +142,11 @@ def build_tokens_by_turn_chart(turn_totals: Sequence[TurnTotals]) -> StackedChar
 
 
 def build_context_size_chart(context: Sequence[ContextFill], window: int | None) -> StackedChart:
-    """Return a column for each request, or the fullest of several; one after a compaction has another colour."""
+    """Return a chart of the size of the context by request.
+
+    If a column has several requests, it shows the largest context. The column of a request after a
+    compaction, or after a change of the model, has another colour.
+    """
     labels, values = [], {}
     number = 1
     for group in group_evenly(context, MAX_SESSION_COLUMNS):
@@ -159,15 +166,15 @@ def build_context_size_chart(context: Sequence[ContextFill], window: int | None)
 
 
 def group_evenly(items: Sequence[T], most: int) -> list[Sequence[T]]:
-    """Return the items in order, in at most `most` groups of the same size."""
+    """Return the items in order, in at most `most` groups of equal size; the last may be smaller."""
     size = max(1, -(-len(items) // most))
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def describe_change(now: float, before: float, before_label: str) -> str:
-    """Return how a figure differs from that of the period before, such as `12 % more than $4.20`.
+    """Return how a figure differs from that of the previous period, such as `12 % more than $4.20`.
 
-    Of a figure that has grown many times over only the one before is worth a word.
+    If it is more than MAX_TIMES as large, only the previous figure is returned.
     """
     if not before:
         return "nothing before" if now else "as before"

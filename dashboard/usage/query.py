@@ -1,4 +1,4 @@
-"""What the Usage page shows by its query string: which period, in which zone, told apart by what, in which measure."""
+"""The query string of the Usage page: period, time zone, measure and the dimensions of `coordinator.usage.reading`."""
 
 from __future__ import annotations
 
@@ -17,23 +17,20 @@ from coordinator.usage.reading import DIMENSIONS, TokenUsage, load_usage_by_dime
 from dashboard.frame.days import find_zone_by_name
 
 PERIODS = (1, 7, 30, 90, 365)  # days
-HEAT_MAP_DAYS = 365  # the period that is shown as a map of days, too
+HEAT_MAP_DAYS = 365  # this period is also shown as a heat map of days
 MEASURES = ("cost", "tokens")
 HOUR_US, QUARTER_US = 3_600_000_000, 900_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class UsageQuery:
-    """The choices of the Usage page; those that cannot be read are as if left out.
-
-    `day` is one day of the reader's zone, by the hour; then `days` has no meaning.
-    """
+    """The choices of the Usage page. Invalid values are replaced by the defaults."""
 
     days: int = 7
     by: str = "model"
     measure: str = "cost"
     zone: str = "UTC"
-    day: date | None = None
+    day: date | None = None  # one day in `zone`, shown by the hour; then `days` is ignored
 
     @classmethod
     def from_query(cls, data: Mapping[str, Any]) -> Self:
@@ -49,7 +46,7 @@ class UsageQuery:
         )
 
     def query_string(self, **changes: Any) -> str:
-        """Return the query string of these choices with some changed."""
+        """Return the query string of these choices with `changes` applied."""
         query = QueryDict(mutable=True)
         for name in ("days", "by", "measure", "zone", "day"):
             if value := changes.get(name, getattr(self, name)):
@@ -62,7 +59,7 @@ class UsageQuery:
 
     @property
     def has_day_columns(self) -> bool:
-        """Say whether the columns are days, each of which can be shown alone."""
+        """Return whether the columns are days, each of which can be chosen."""
         return not self.is_hourly
 
     @property
@@ -70,7 +67,10 @@ class UsageQuery:
         return find_zone_by_name(self.zone) or ZoneInfo("UTC")
 
     def list_time_slots_of_period(self, now: datetime) -> list[str]:
-        """Return the days or, of one day, the hours of the period, up to now, as their columns are called."""
+        """Return the labels of the columns: the days of the period, or the hours of a single day.
+
+        A chosen day has all its hours. Any other period ends at `now`.
+        """
         local = now.astimezone(self.time_zone)
         if self.day is not None:
             start, end = self.start_instant(now), self.end_instant
@@ -83,12 +83,12 @@ class UsageQuery:
         return [(local.date() - timedelta(days=back)).isoformat() for back in range(self.days - 1, -1, -1)]
 
     def format_time_slot(self, instant: datetime) -> str:
-        """Return the day or hour of an instant, in the reader's zone."""
+        """Return the label of the day or hour that contains a time, in the reader's time zone."""
         local = instant.astimezone(self.time_zone)
         return f"{local:%Y-%m-%d %H:00}" if self.is_hourly else local.date().isoformat()
 
     def start_instant(self, now: datetime) -> datetime:
-        """Return when the first day or hour begins."""
+        """Return the start of the first day or hour, in UTC."""
         if self.day is not None:
             return self.first_instant_of_day(self.day)
         if self.is_hourly:
@@ -99,14 +99,14 @@ class UsageQuery:
 
     @property
     def end_instant(self) -> datetime | None:
-        """Return when the chosen day ends; every other period goes on."""
+        """The end of the chosen day, in UTC; None for a period that lasts until now."""
         return None if self.day is None else self.first_instant_of_day(self.day + timedelta(days=1))
 
     def first_instant_of_day(self, day: date) -> datetime:
         return datetime.combine(day, time.min, self.time_zone).astimezone(UTC)
 
     def previous_bounds(self, now: datetime) -> tuple[datetime, datetime]:
-        """Return the period before: equally long, and ended at the same time of day as this one so far."""
+        """Return start and end of the previous period, which is as long as the current one up to now."""
         if self.day is not None:
             return self.first_instant_of_day(self.day - timedelta(days=1)), self.start_instant(now)
         if self.is_hourly:
@@ -119,7 +119,7 @@ class UsageQuery:
 
     @property
     def last_column_label(self) -> str:
-        """Return what the last column is."""
+        """The label of the last column."""
         return "24:00" if self.day is not None else "now" if self.is_hourly else "today"
 
     @property
@@ -130,7 +130,7 @@ class UsageQuery:
 
 
 def parse_day(text: str) -> date | None:
-    """Return the day that a query string names, if it is one that has a day before and after it."""
+    """Return the day in the query string, or None if it is invalid or not from 2000 to 8999."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -141,7 +141,7 @@ def parse_day(text: str) -> date | None:
 def filter_usage_rows(
     start: datetime, end: datetime | None = None, rows: QuerySet[ModelRequestUsage] | None = None
 ) -> QuerySet[ModelRequestUsage]:
-    """Return the requests, of `rows` or of all, from an instant on, up to another."""
+    """Return the model requests in `rows`, or of all, from `start` on and before `end`."""
     rows = ModelRequestUsage.objects.all() if rows is None else rows
     rows = rows.filter(at_us__gte=instants.to_microseconds(start))
     return rows if end is None else rows.filter(at_us__lt=instants.to_microseconds(end))
@@ -150,9 +150,9 @@ def filter_usage_rows(
 def load_usage_slots(
     query: UsageQuery, now: datetime, rows: QuerySet[ModelRequestUsage] | None = None
 ) -> dict[tuple[str, str], TokenUsage]:
-    """Return the period's usage, of `rows` or of all, by day or hour, and by what it is told apart by.
+    """Return the period's usage by (day or hour, name in the dimension), of `rows` or of all.
 
-    The database sums by hours of UTC, or quarters of them where the zone's clocks are not whole hours away.
+    The database sums by hours in UTC, or by quarter hours if the time zone's offset is not in whole hours.
     """
     start, end = query.start_instant(now), query.end_instant
     rows = filter_usage_rows(start, end, rows)

@@ -1,4 +1,4 @@
-"""What agents cost, and the prices it is counted by."""
+"""URLs of the pages about tokens, costs and prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Usage page: tokens and costs by day, told apart by model, agent and others, and the prices."""
+"""The Usage page: tokens and costs by day, by model, agent and other dimensions, and the prices."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PriceForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name, label in LABELS.items():  # a column's head is no label
+        for name, label in LABELS.items():  # the head of the column does not label the field
             self.fields[name].widget.attrs["aria-label"] = label
 
     def clean(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def show_usage_and_prices(request: HtmxHttpRequest) -> HttpResponse:
 @require_GET
 @require_viewer
 def show_activity(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the pictures of the last 24 hours, which the overview asks for again each minute."""
+    """Render the charts of the last 24 hours as a fragment, which the overview requests every minute."""
     if not wants_fragment(request):
         return redirect("overview")
     return render(request, "usage/_activity.html", build_activity_context(timezone.now()))
@@ -121,7 +121,7 @@ def show_activity(request: HtmxHttpRequest) -> HttpResponse:
 @require_GET
 @require_viewer
 def show_tool_usage(request: HtmxHttpRequest) -> HttpResponse:
-    """Show each tool's calls, how many failed and how long they took, of all agents or of one."""
+    """Show each tool's calls, how many failed and how long they took, for all agents or one."""
     agent, days = request.GET.get("agent", "")[:300], request.GET.get("days", "")
     days = days if days in dict(TOOL_PERIODS) else TOOL_PERIODS[0][0]
     last = hours_since_1970(timezone.now())
@@ -141,7 +141,7 @@ def show_tool_usage(request: HtmxHttpRequest) -> HttpResponse:
 @require_GET
 @require_viewer
 def export_usage_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
-    """Answer with a row for each column of the chart and each name: what the same choices show."""
+    """Return the usage of the current choices as CSV, one row for each column of the chart and each name."""
     return build_csv_response(
         "usage", CSV_COLUMNS, iterate_usage_export_rows(UsageQuery.from_query(request.GET))
     )
@@ -150,7 +150,7 @@ def export_usage_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
 @require_GET
 @require_viewer
 def export_usage_json(request: HtmxHttpRequest) -> StreamingHttpResponse:
-    """Answer with the rows of the CSV, and the choices that they follow, as JSON."""
+    """Return the rows of the CSV export and the choices as JSON."""
     query = UsageQuery.from_query(request.GET)
     document = {
         "days": query.days if query.day is None else 1,
@@ -173,7 +173,7 @@ def iterate_usage_export_rows(query: UsageQuery) -> Iterator[dict[str, Any]]:
 @require_safe
 @require_viewer
 def show_session_usage(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Show what one session used: by turn, by model, by sub-agent, and how full its context was."""
+    """Show what a session used by turn, model and subagent, and the size of its context."""
     session = get_object_or_404(Session, pk=session_id)
     session_usage = turns.load_session_usage(session.pk)
     numbered = list(enumerate(session_usage.turns, 1))
@@ -193,7 +193,7 @@ def show_session_usage(request: HtmxHttpRequest, session_id: str) -> HttpRespons
 @require_POST
 @require_admin
 def save_model_prices_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Save our own prices; every cost uses them from now on."""
+    """Save our prices. New requests use them, and earlier requests that had no price."""
     forms_ = PriceForms(request.POST)
     if not forms_.is_valid():
         return render_costs_page(request, forms_, status=422)
@@ -245,7 +245,7 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
 
 
 def compare_periods(period: PeriodUsage, before: PeriodUsage) -> dict[str, str]:
-    """Return how the figures of a period differ from those of the period before."""
+    """Return how the figures of a period differ from those of the previous one."""
     tokens, tokens_before = period.total.total_tokens, before.total.total_tokens
     return {
         "cost": describe_change(period.total.cost, before.total.cost, before.total.cost_label),
@@ -264,7 +264,7 @@ def compare_periods(period: PeriodUsage, before: PeriodUsage) -> dict[str, str]:
 def load_most_expensive_sessions(
     rows: QuerySet[ModelRequestUsage],
 ) -> list[tuple[str, str, bool, TokenUsage]]:
-    """Return the sessions that cost most: id, title, whether the session still exists, and usage."""
+    """Return the sessions with the highest cost as (id, title, whether the session exists, usage)."""
     dearest = usage.load_usage_of_costliest_sessions(rows, MAX_DEAREST_SESSIONS)
     session_titles = titles.load_session_titles(dearest)
     existing = set(Session.objects.filter(pk__in=dearest).values_list("pk", flat=True))
@@ -272,7 +272,7 @@ def load_most_expensive_sessions(
 
 
 def build_year_map(query: UsageQuery, slots: dict[tuple[str, str], TokenUsage], now: datetime) -> HeatMap:
-    """Return the year's days, shaded by what is measured."""
+    """Return a heat map of the year's days, shaded by the chosen measure."""
     by_day: dict[date, TokenUsage] = {}
     for (slot, _), used in slots.items():
         day = date.fromisoformat(slot)
@@ -287,7 +287,10 @@ def build_year_map(query: UsageQuery, slots: dict[tuple[str, str], TokenUsage], 
 
 
 def build_choice_links(query: UsageQuery, now: datetime) -> list[tuple[str, list[tuple[str, str, bool]]]]:
-    """Return the page's choices: what each is about, and its links with whether they are the current ones."""
+    """Return the groups of choices, each with a label and links.
+
+    A link is (label, query string, whether it is the current choice).
+    """
     yesterday = now.astimezone(query.time_zone).date() - timedelta(days=1)
     periods = [
         (

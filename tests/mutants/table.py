@@ -791,7 +791,7 @@ MUTANTS = (
     Mutant(
         "hooks: shell lines of a skill",
         "coordinator/edge/hooks/endpoint.py",
-        "        if hook.shell_lines is not None:\n",
+        "        if hook.embedded_shell_lines is not None:\n",
         "        if False:\n",
         ("tests/claude_code/test_shell_lines.py",),
     ),

@@ -119,7 +119,7 @@ def record_question_call(
             dict(option) for option in agent_options.find_options_allowing_later_calls(question.options)
         ),
         described=call.title
-        if call.title not in {call.tool, *collect_tool_input_texts(call.tool_input)}
+        if call.title not in {call.tool, *collect_top_level_strings(call.tool_input)}
         else None,
         details={
             "title": call.title,
@@ -168,7 +168,7 @@ def build_elicitation_call(
     )
 
 
-def collect_tool_input_texts(tool_input: Mapping[str, Any] | None) -> set[str]:
+def collect_top_level_strings(tool_input: Mapping[str, Any] | None) -> set[str]:
     return {value for value in (tool_input or {}).values() if isinstance(value, str)}
 
 

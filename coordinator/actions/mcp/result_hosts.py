@@ -31,7 +31,7 @@ class ResultHosts:
     is_cut: bool
 
 
-def record_result_hosts(session_id: str, server_id: str, result: ResultHosts, now: datetime) -> bool:
+def record_and_detect_new_hosts(session_id: str, server_id: str, result: ResultHosts, now: datetime) -> bool:
     """Note a result's hosts; return whether one of them is new, once the server's first results are through."""
     masker = SecretMasker()
     hosts = {

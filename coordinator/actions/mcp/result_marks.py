@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from coordinator.actions.mcp.result_hosts import ResultHosts, record_result_hosts
+from coordinator.actions.mcp.result_hosts import ResultHosts, record_and_detect_new_hosts
 from coordinator.mcp.gateway.injection_signs import NEW_ADDRESS
 from coordinator.models import McpResultMark
 
@@ -20,7 +20,7 @@ def record_result_marks(
     `hosts` are those of its addresses: one that was not seen before is a mark, too. None where that is not marked.
     """
     all_marks = list(marks)
-    if hosts is not None and record_result_hosts(session_id, server_id, hosts, now):
+    if hosts is not None and record_and_detect_new_hosts(session_id, server_id, hosts, now):
         all_marks.append(NEW_ADDRESS)
     if all_marks:
         McpResultMark.objects.create(

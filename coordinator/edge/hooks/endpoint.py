@@ -254,8 +254,8 @@ class HookEndpoint:
             request.caller.id,
             find_moment=functools.partial(self.find_call_moment, request),
         )
-        if hook.shell_lines is not None:
-            ruling = await self.judge_call_with_shell_lines(ruling, request, hook.shell_lines)
+        if hook.embedded_shell_lines is not None:
+            ruling = await self.judge_call_with_shell_lines(ruling, request, hook.embedded_shell_lines)
         if self._rulings.has_call_blocking_budgets:
             ruling = stricter_ruling(ruling, await self.judge_hook_call_by_budgets(request))
         if ruling.decision == ALLOW and is_question_tool(hook.tool_name):
@@ -429,12 +429,12 @@ class HookEndpoint:
                 else None
             )
         elif request.is_call:
-            reply = await self.hold_call_until_brake_release(call, request, ruling, active_brakes)
+            reply = await self.deny_call_unless_brake_released(call, request, ruling, active_brakes)
             if reply is None and request.is_decided:
                 reply = await self.decide_call(request, ruling)
                 if ruling.decision != DENY and (reply is None or reply.denial is None):
                     # It waited for a person, or for the database; meanwhile a brake may have been put on.
-                    reply = await self.hold_call_until_brake_release(call, request, ruling) or reply
+                    reply = await self.deny_call_unless_brake_released(call, request, ruling) or reply
         if reply is not None and reply.denial is not None:
             with contextlib.suppress(SignalboxError):  # what was decided goes out all the same
                 await self.record_result_of_denied_call(request, reply.denial)
@@ -442,7 +442,7 @@ class HookEndpoint:
             await self.record_call_end_without_hook(request)
         return await self.add_session_notes_to_reply(call, request, reply)
 
-    async def hold_call_until_brake_release(
+    async def deny_call_unless_brake_released(
         self,
         call: GuardedCall,
         request: HookRequest,

@@ -219,7 +219,7 @@ class HookGuard:
         """Return the strictest that policy may say of the call and of the shell lines that run as part of it."""
         partial_call = self.build_partial_call(call)
         worst = self._rulings.find_strictest_possible_ruling(partial_call)
-        shell = call.hook.shell_lines if call.hook is not None else None
+        shell = call.hook.embedded_shell_lines if call.hook is not None else None
         if shell is None or call.hook is None:
             return worst
         texts = self._dialect.shell_line_subjects(call.hook, shell)

@@ -173,7 +173,7 @@ class Authenticator:
             )
         )
 
-    async def admit_stream_reader(self, scope: Scope, headers: Headers) -> Admission:
+    async def admit_api_key_stream_reader(self, scope: Scope, headers: Headers) -> Admission:
         """Let a program in that listens to a stream; its key may be in the query. Raises as `admit_api_key_caller`."""
         return await self.build_admission(
             functools.partial(

@@ -83,10 +83,10 @@ def describe_waiting_non_tool_request(method: str, approval_url: str) -> str:
     )
 
 
-def describe_call_with_unknown_end(tool: str, when: str) -> str:
-    """Return the words for a call that was approved and started, and whose end is not known."""
+def describe_call_with_unknown_end(tool: str, started_at: str) -> str:
+    """Return the message about a call that was approved and started, and whose end is not known."""
     return (
-        f"{tool} was approved and started at {when}, and Signalbox does not know how it ended: it may have run. "
+        f"{tool} was approved and started at {started_at}, and Signalbox does not know how it ended: it may have run. "
         "It is not repeated by itself. Check whether it took effect; if you call it again, a person is asked again."
     )
 

@@ -147,7 +147,7 @@ class StdioBackend:
         """
         self.drop_expired_stdio_sessions()
         if len(self._sessions) >= MOST_SESSIONS:
-            self.evict_oldest_unused_session()
+            self.evict_idle_session_of_busiest_caller()
         if self._greeted_with not in (None, params) and not self._sessions and self.is_idle:
             await self.stop_stdio_process()  # no session is left that was sent another answer
             self._greeted_with = None
@@ -176,7 +176,7 @@ class StdioBackend:
         ]:
             self.end_stdio_session(session)
 
-    def evict_oldest_unused_session(self) -> None:
+    def evict_idle_session_of_busiest_caller(self) -> None:
         """End the oldest idle session of the caller with most sessions. Raises ServerNotOffered for none."""
         in_use = {session.session.id for session in self._under_way.values() if session.session is not None}
         unused = [

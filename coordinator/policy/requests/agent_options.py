@@ -58,7 +58,7 @@ def choose_allow_option(options: Sequence[Option], picked: Sequence[Option] = ()
     chosen = next((option for option in picked if option.get("optionId")), None)
     if chosen is not None:
         return option_outcome(chosen)
-    outcome = choose_single_agent_option(options, "allow_once")
+    outcome = choose_first_option_of_kinds(options, "allow_once")
     return (
         {**CANCELLED, "why": ONLY_LASTING}
         if outcome == CANCELLED and find_options_allowing_later_calls(options)
@@ -68,7 +68,7 @@ def choose_allow_option(options: Sequence[Option], picked: Sequence[Option] = ()
 
 def choose_reject_option(options: Sequence[Option]) -> Outcome:
     """Return the agent's own no; where it offers none, the question is called off."""
-    return choose_single_agent_option(options, "reject_once", "reject_always")
+    return choose_first_option_of_kinds(options, "reject_once", "reject_always")
 
 
 def choose_named_option(options: Sequence[Option], option_id: Any) -> Outcome:
@@ -86,7 +86,7 @@ def has_ambiguous_options(options: Sequence[Option]) -> bool:
     )
 
 
-def choose_single_agent_option(options: Sequence[Option], *kinds: str) -> Outcome:
+def choose_first_option_of_kinds(options: Sequence[Option], *kinds: str) -> Outcome:
     for kind in kinds:
         for option in options:
             if option.get("kind") == kind:

@@ -1,4 +1,4 @@
-"""Allowing such calls for good: the narrowest rule or grant, what else it would allow, and one button."""
+"""Allow such calls from now on: the narrowest rule or grant, what else it would allow, and a button."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from dashboard.rules.views.trials import build_first_trial_context
 @never_cache
 @require_approver
 def allow_request_always(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
-    """Show what would be written and what else that would allow; or write it and approve the request."""
+    """Show the offered rule or grant and what else it would allow.
+
+    A POST saves it and approves the request.
+    """
     row = PermissionRequest.objects.with_context_and_assignment().filter(request_id=request_id).first()
     if row is None:
         raise Http404("No such permission request.")

@@ -1,4 +1,4 @@
-"""Every request ever: filters, pages, the CSV, and the figures that show whether people keep up."""
+"""The history of all requests: filters, pages, the CSV export, and statistics."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def list_approval_history(request: HtmxHttpRequest) -> HttpResponse:
 @require_GET
 @require_viewer
 def export_approval_history(request: HtmxHttpRequest) -> StreamingHttpResponse:
-    """Answer with the CSV of what the same filters show, all pages of it."""
+    """Return a CSV file of all requests that match the filters, not only those of one page."""
     rows, now = (
         filter_approval_history(request, PermissionRequest.objects.with_context()).qs.order_by("-id"),
         timezone.now(),

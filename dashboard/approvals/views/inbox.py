@@ -1,4 +1,4 @@
-"""The approvals inbox: what waits for a person, the verdict, one request's page, and taking an approval back."""
+"""The approvals inbox: waiting requests, decisions, one request's page, and revoking an approval."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 @require_GET
 @require_viewer
 def show_inbox(request: HtmxHttpRequest) -> HttpResponse:
-    """Show what waits as the person has it arranged; as a fragment, also what was closed meanwhile on the page."""
+    """Show the waiting requests in the person's arrangement.
+
+    A fragment also has the requests that the page already shows and that were closed meanwhile.
+    """
     now, arrangement = timezone.now(), load_inbox_arrangement(request)
     inbox_page = load_inbox_page(
         now,
@@ -64,10 +67,10 @@ def show_inbox(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_approver
 def decide_card_requests(request: HtmxHttpRequest) -> HttpResponse:
-    """Approve or deny the card's requests, each for itself, and show the card as it stands then."""
+    """Approve or deny each of the card's requests, and return the card with its new state."""
     form = DecisionForm(request.POST)
     if refused_ends := form.errors.get("until"):
-        if wants_fragment(request):  # the page stays as it is, with what was typed
+        if wants_fragment(request):  # do not swap anything, so that the page keeps what was typed
             return reswap(trigger_decision_toast(HttpResponse(), list(map(str, refused_ends)), ""), "none")
         messages.error(request, " ".join(map(str, refused_ends)))
         return redirect("approvals:inbox")
@@ -85,7 +88,7 @@ def decide_card_requests(request: HtmxHttpRequest) -> HttpResponse:
         response = render_waiting_request_screen(request, after=request.POST.get("after", ""))
         return trigger_decision_toast(response, refusals, done)
     rows = PermissionRequest.objects.with_context_and_assignment().filter(request_id__in=ids).order_by("id")
-    # One that is not what the page showed gets a card of its own: no card stands for what it does not show.
+    # A request that differs from what the page showed gets a card of its own, with its present content.
     now = timezone.now()
     cards = build_approval_cards(
         group_requests_by_card(rows),
@@ -100,7 +103,7 @@ def decide_card_requests(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def describe_card_decision(form: DecisionForm, outcome: DecisionOutcome) -> str:
-    """Return in words what was decided, and what waits for one more person's approval."""
+    """Return in words how many requests were decided, and how many need one more approval."""
     word = "Approved" if form.cleaned_data["verdict"] == "approved" else "Denied"
     end = ", turn ended." if form.cleaned_data["stops_turn"] else "."
     decided, voted = len(outcome.decided), len(outcome.voted)
@@ -121,7 +124,7 @@ def trigger_decision_toast(response: HttpResponse, refusals: list[str], done: st
 @require_POST
 @require_approver
 def mark_requests_seen_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Note which requests an approver has had in view, so that one that expires unseen can be told apart."""
+    """Record that an approver saw these requests, so that those that expire unseen can be counted."""
     approvals.record_requests_seen(
         request.POST.getlist("ids")[:MOST_ON_A_CARD], person=request.user, now=timezone.now()
     )
@@ -131,7 +134,7 @@ def mark_requests_seen_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_GET
 @require_viewer
 def show_permission_request(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
-    """Show one request: what was asked, who decided when and why, and its whole trail."""
+    """Show one request: what was requested, who decided when and why, and its audit entries."""
     row, now = find_request_or_404(request_id), timezone.now()
     trail = AuditLog.objects.filter(target_id=request_id).order_by("id")
     card = build_approval_card([row], now, rights=DecisionRights.load_rights_of_person(request.user, now))
@@ -157,7 +160,7 @@ def find_request_or_404(request_id: str) -> PermissionRequest:
 @require_POST
 @require_approver
 def revoke_approval_view(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
-    """End an approval now and go back to where the button was."""
+    """Revoke an approval now, and redirect to the request's page."""
     find_request_or_404(request_id)
     try:
         approvals.revoke_approval(

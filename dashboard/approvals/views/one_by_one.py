@@ -1,4 +1,4 @@
-"""One request a screen, the next one after each verdict: for a phone, and for whoever works through many."""
+"""One request at a time, the next one after each decision: for phones and for many requests."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ VALIDITIES = [(one.value, one.label) for one in Validity if one is not Validity.
 @require_GET
 @require_approver
 def show_next_waiting_request(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the request that waits longest, or the one after `after`; a refresh keeps the one that is `shown`.
+    """Show the request that waits longest, or the one that follows `after`.
 
-    With `session` it is that session's requests alone, whatever else the person has chosen for the inbox.
+    With `shown` that request is shown, so that a refresh does not replace it. With `session` only the
+    requests of that session are shown, whatever the inbox's arrangement is.
     """
     return render_waiting_request_screen(
         request, after=request.GET.get("after", ""), shown_id=request.GET.get("shown", "")
@@ -61,13 +62,13 @@ def render_waiting_request_screen(
 
 
 def redirect_to_next_request(request: HtmxHttpRequest) -> HttpResponse:
-    """Lead on after a verdict to the next request, of the same session where one is followed."""
+    """Redirect to the next request; to that of the same session if only one session's requests are shown."""
     url = reverse("approvals:one-by-one")
     session_id = session_id_limiting_requests(request)
     return redirect(f"{url}?{urlencode({'session': session_id})}" if session_id else url)
 
 
 def session_id_limiting_requests(request: HtmxHttpRequest) -> str:
-    """Return the session whose requests alone are decided; empty where it is all requests."""
+    """Return the id of the session to which the requests are limited; empty for all requests."""
     values = request.POST if request.method == "POST" else request.GET
     return values.get("session", "").replace("\0", "")[:LONGEST]

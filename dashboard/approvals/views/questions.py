@@ -1,4 +1,4 @@
-"""Answering an agent's question, or approving its plan."""
+"""Answer an agent's question, or approve its plan."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 @require_POST
 @require_approver
 def answer_card_requests(request: HtmxHttpRequest) -> HttpResponse:
-    """Answer the card's questions, or decline to, and show the card as it stands then."""
+    """Answer or decline the card's questions, and return the card with its new state."""
     form = AnswerForm(request.POST)
     if not form.is_valid():
         return HttpResponse("This answer could not be read. Reload the page.", status=400)
@@ -45,7 +45,7 @@ def answer_card_requests(request: HtmxHttpRequest) -> HttpResponse:
         if refusals:
             return redirect("approvals:detail", ids[0])
         return redirect_to_next_request(request) if "one" in request.POST else redirect("approvals:inbox")
-    if refusals and not outcome.decided:  # what was typed stays
+    if refusals and not outcome.decided:  # answer 204, so that the page keeps what was typed
         response = HttpResponse(status=204)
         return trigger_decision_toast(response, refusals, "")
     if "one" in request.POST:

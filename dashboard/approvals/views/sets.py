@@ -1,4 +1,7 @@
-"""Many requests at once: one question that lists them, one verdict for each; who takes them, and who looks later."""
+"""Decide, assign or snooze many requests at once.
+
+One page lists the chosen requests for confirmation; each is then decided separately.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ SNOOZES = {"snooze-15m": timedelta(minutes=15), "snooze-1h": timedelta(hours=1)}
 @require_POST
 @require_approver
 def ask_to_confirm_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
-    """Ask once, about everything that was chosen, or a whole group. Nothing is decided yet."""
+    """Ask for confirmation of a decision about the chosen requests or a whole group.
+
+    Nothing is decided yet.
+    """
     verdict, now = request.POST.get("verdict", ""), timezone.now()
     rights = DecisionRights.load_rights_of_person(request.user, now)
     try:
@@ -71,7 +77,10 @@ def ask_to_confirm_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_approver
 def decide_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
-    """Decide each of the set for itself; what is not what the page showed stays undecided, and is said."""
+    """Decide each of the chosen requests.
+
+    One that differs from what the page showed is not decided but listed.
+    """
     form = DecisionForm(request.POST)
     if not form.is_valid():
         return HttpResponse("This decision could not be read. Reload the page.", status=400)
@@ -102,7 +111,10 @@ def decide_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def describe_decision_outcome(outcome: DecisionOutcome, verdict: str) -> str:
-    """Return what became of the set: "Approved 17 requests. 1 waits for a second person. 2 were not decided." """
+    """Return the outcome in words.
+
+    For example: "Approved 17 requests. 1 needs a second person. 2 were not decided."
+    """
     word = "Approved" if verdict == "approved" else "Denied"
     number, sentences = len(outcome.decided), []
     if number or not outcome.voted:
@@ -119,7 +131,7 @@ def describe_decision_outcome(outcome: DecisionOutcome, verdict: str) -> str:
 @require_POST
 @require_approver
 def triage_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
-    """Assign, release, snooze or wake what was chosen, and go back to the list."""
+    """Assign, unassign, snooze or unsnooze the chosen requests, and return to the list."""
     now = timezone.now()
     try:
         ids = list(parse_chosen_requests(request.POST.getlist("chosen"), most=MOST_ARRANGED))
@@ -135,7 +147,7 @@ def triage_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def apply_triage_action(request: HtmxHttpRequest, ids: Sequence[str], now: datetime) -> tuple[str, bool]:
-    """Do what the form's button says; return it in words, and whether the requests leave the page."""
+    """Do what the form's button says. Return a message, and whether the requests leave the page."""
     choice, by = request.POST.get("do", ""), request.user
     if choice in {"take", "assign"}:
         to = by.get_username() if choice == "take" else request.POST.get("to", "").strip()[:150]
@@ -165,7 +177,7 @@ def find_snooze_end(form: str, zone: str, now: datetime) -> datetime:
 
 
 def find_tomorrow_morning(now: datetime, zone: str) -> datetime:
-    """Return nine o'clock of the next day where the person is; in UTC where their browser names no zone."""
+    """Return 9:00 of the next day in the zone `zone`, or in UTC if it is empty or unknown."""
     local_now = now.astimezone(find_zone_by_name(zone or "UTC") or find_zone_by_name("UTC"))
     return datetime.combine(local_now.date() + timedelta(days=1), MORNING, tzinfo=local_now.tzinfo)
 
@@ -183,9 +195,10 @@ def trigger_toast(response: HttpResponse, level: str, text: str) -> HttpResponse
 
 
 def trigger_request_removal_in_browser(response: HttpResponse, ids: Sequence[str]) -> HttpResponse:
-    """Tell the page which requests need not stay on it; of many, that none need (static/js/approvals.js).
+    """Add an event to the response that makes the page remove these requests (static/js/approvals.js).
 
-    It is told in a header, of which proxies take a few kilobytes.
+    For more than MOST_AT_ONCE requests, the event says that all chosen ones are removed: it is sent in a
+    header, and proxies accept only a few kilobytes there.
     """
     detail: dict[str, Any] = {"ids": list(ids)} if len(ids) <= MOST_AT_ONCE else {"ids": [], "all": True}
     return trigger_client_event(response, "arranged", detail)

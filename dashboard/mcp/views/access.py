@@ -1,4 +1,4 @@
-"""Who may call what: sheets to edit, the preview of a change set, saving it, "why?", and asking for access."""
+"""Access of agents to tools: editable sheets, previews, saving, explanations, access requests."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from dashboard.mcp import access_sheet
 from dashboard.mcp.access_sheet import CHOICES
 from dashboard.templatetags.signalbox import count_of
 
-MOST_SHOWN = 200  # verdicts that a preview names one by one; the rest is counted
+MOST_SHOWN = 200  # verdicts that a preview lists; the others are counted
 
 
 def read_text_parameter(request: HtmxHttpRequest, name: str) -> str:
-    """Return a query or form parameter as the database can take it."""
+    """Return a query or form parameter without spaces around it and without NUL, which databases refuse."""
     source = request.POST if request.method == "POST" else request.GET
     return source.get(name, "").replace("\0", "").strip()
 
@@ -115,7 +115,7 @@ def preview_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_safe
 @require_approver
 def show_exact_grant_end(request: HtmxHttpRequest) -> HttpResponse:
-    """Answer with the exact time that the words in a grant's or approval's form mean, or why they mean none."""
+    """Return the exact time that the typed end of a grant or approval means, or why it is invalid."""
     now, zone = timezone.now(), access_sheet.time_zone_of_posted_form(request.GET)
     text = request.GET.get("until", "")
     context: dict[str, object] = {"zone": zone}
@@ -130,7 +130,10 @@ def show_exact_grant_end(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def parse_posted_grant_edits(request: HtmxHttpRequest, now: datetime) -> list[GrantEdit]:
-    """Return the edits of a sheet, or of cells chosen in the matrix; servers that nobody knows are left out."""
+    """Return the edits of a sheet, or of cells chosen in the matrix.
+
+    Raises UnprocessableRequest if a server is unknown.
+    """
     form = request.POST
     edits = access_sheet.parse_sheet_edits(form, now)
     mcp_server_rows = set(McpServer.objects.exclude(name=None).values_list("name", flat=True))
@@ -142,7 +145,10 @@ def parse_posted_grant_edits(request: HtmxHttpRequest, now: datetime) -> list[Gr
 @require_POST
 @require_policy_editor
 def save_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Save a previewed change set, all or nothing; a stale one is shown with both versions."""
+    """Save the previewed changes in one transaction.
+
+    If a slot changed meanwhile, show both versions instead.
+    """
     now, edits = timezone.now(), []
     try:
         edits = access_sheet.deserialize_grant_edits(request.POST.get("edits", ""))
@@ -181,9 +187,9 @@ def render_grant_refusal(request: HtmxHttpRequest, refusal: SignalboxError) -> H
 @require_safe
 @require_viewer
 def explain_access(request: HtmxHttpRequest) -> HttpResponse:
-    """Answer why an agent may or may not call a tool: every rule in its order, and the one that decided.
+    """Explain why an agent may or may not call a tool: all grants in order, and the one that decided.
 
-    Without a tool the answer is about the server as a whole: its resources, prompts and sampling.
+    Without a tool it is about the server as a whole: its resources, prompts and sampling.
     """
     agent, server, tool = (read_text_parameter(request, name) for name in ("agent", "server", "tool"))
     now, text_parameter = timezone.now(), read_text_parameter(request, "at")
@@ -226,7 +232,7 @@ def explain_access(request: HtmxHttpRequest) -> HttpResponse:
 def list_access_decision_steps(
     agent: str, server: str, tool: str, verdict: access.Verdict, at: datetime, *, past: bool
 ) -> list[dict[str, object]]:
-    """Return both kinds of grants with their rows; the row that decided is the verdict's own."""
+    """Return the grants of the tool and of the server, marking the kind and the row that decided."""
     slots = grants.load_grant_slots([agent], [server])
     decided = verdict.grant.id if verdict.grant else None
     return [
@@ -253,7 +259,10 @@ def list_access_decision_steps(
 
 @dataclass(frozen=True, slots=True)
 class WantedToolCall:
-    """What the page is asked about: by name, or by the event of a call (`event`), as timelines link to it."""
+    """The call for which access is requested.
+
+    It is named directly, or by the event of a call (`event`), as timelines link to it.
+    """
 
     agent: str
     server: str
@@ -265,7 +274,7 @@ class WantedToolCall:
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_viewer
 def ask_for_tool_access(request: HtmxHttpRequest) -> HttpResponse:
-    """Ask an approver for access to a tool, with everything filled in; approving creates the grant."""
+    """Show and send a request for access to a tool. If an approver approves it, the grant is created."""
     wanted_tool_call, error = parse_wanted_tool_call(request), ""
     if request.method == "POST":
         try:
@@ -343,7 +352,7 @@ def create_access_request(request: HtmxHttpRequest, wanted_call: WantedToolCall)
 @require_safe
 @require_viewer
 def show_grant(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
-    """Show one grant: what it says, since when, until when, who said so, and what became of it."""
+    """Show one grant: what it permits, its period, who made it, and how it ended."""
     row, now = get_object_or_404(Grant, pk=grant_id), timezone.now()
     ended = row.metadata.get("ended") if isinstance(row.metadata, dict) else None
     slot = grants.load_slot_grants(row)
@@ -357,7 +366,7 @@ def show_grant(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
         "live": access_sheet.convert_to_grant_row(row).is_live(now),
         "faults": access.describe_invalid_grant_fields(row),
         "ended": ended if isinstance(ended, dict) else None,
-        # A grant on top of another is not made permanent by leaving the form as it is.
+        # A grant on top of another one is temporary, so the form's default must not make it permanent.
         "default_end": "1 hour" if access.overridden_grant_ids(row) else grant_lengths.RENEWAL,
         "target": f"{row.agent_id} {row.server_id} {row.tool_name or '*'}",
         "known_server": McpServer.objects.filter(pk=row.server_id).exists(),
@@ -370,7 +379,7 @@ def show_grant(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
 def revoke_mcp_grant_view(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
     permission = Grant.objects.filter(pk=grant_id).values_list("permission", flat=True).first()
     if permission not in (None, Grant.Permission.ALLOW) and not deciders.can_user_edit_policy(request.user):
-        # Without it, a wider grant or the default may allow.
+        # Revoking it may permit calls, by a wider grant or by the default policy.
         return render_role_refusal(request, ADMIN, deciders.ADMINS_EDIT)
     try:
         grants.revoke_grant(

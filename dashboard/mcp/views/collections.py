@@ -1,4 +1,4 @@
-"""Collections: which tools of which servers each one has, and the address where agents find them."""
+"""Tool collections: the tools of each one, and the URL at which agents find them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dashboard.mcp.views.shown_tools import MAX_TOOLS_ON_PAGE, encode_tool_choic
 
 @dataclass(frozen=True, slots=True)
 class CollectionRow:
-    """A collection as the list shows it."""
+    """A collection in the list."""
 
     name: str
     description: str
@@ -38,23 +38,23 @@ class CollectionRow:
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """A tool, or all tools of a server, as a box of the form."""
+    """A checkbox for a tool, or for all tools of a server."""
 
     server_id: str
     name: str
     description: str
     is_chosen: bool
-    is_missing: bool = False  # chosen, and not registered now
+    is_missing: bool = False  # chosen, but not registered now
 
     @property
     def form_value(self) -> str:
-        """Return the tool as a field of the form."""
+        """Return the value of the tool's checkbox."""
         return encode_tool_choice(self.server_id, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerChoices:
-    """The boxes of one server: all of its tools, and each of them."""
+    """The checkboxes of one server: one for all its tools, and one for each."""
 
     server_id: str
     whole_server: ToolChoice
@@ -62,19 +62,19 @@ class ServerChoices:
 
     @property
     def chosen_count(self) -> int:
-        """Return how many of the tools are marked one by one."""
+        """Return how many of the tools are chosen individually."""
         return sum(tool.is_chosen for tool in self.tools)
 
 
 def mcp_url_of_collection(name: str) -> str:
-    """Return the URL where agents find a collection's tools."""
+    """Return the URL of a collection for MCP clients."""
     return f"{settings.AGENT_URL}/mcp/{COLLECTION_PREFIX}{name}"
 
 
 @require_safe
 @require_viewer
 def list_collections(request: HtmxHttpRequest) -> HttpResponse:
-    """Show every collection with its address."""
+    """List all collections with their URLs."""
     rows = []
     for row in ToolCollection.objects.order_by("name"):
         pairs = parse_server_tool_pairs(row.tools)
@@ -109,7 +109,7 @@ def find_collection_or_404(name: str) -> ToolCollection:
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_admin
 def add_collection_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Make a collection."""
+    """Show the form of a new collection, and create it when it is sent."""
     name, description = request.POST.get("name", "").strip(), request.POST.get("description", "")
     chosen, error = parse_chosen_tools(request.POST.getlist("tool")), ""
     if request.method == "POST" and "filter" not in request.POST:
@@ -133,7 +133,7 @@ def add_collection_view(request: HtmxHttpRequest) -> HttpResponse:
 @declare_page_of_form_view("mcp:collection")
 @require_admin
 def save_collection_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Save what a collection has; its form's button for the filter shows other tools and saves nothing."""
+    """Save a collection. The form's filter button only shows other tools and saves nothing."""
     row, description = find_collection_or_404(name), request.POST.get("description", "")
     chosen, error = parse_chosen_tools(request.POST.getlist("tool")), ""
     version = request.POST.get("version", "")
@@ -181,7 +181,7 @@ def render_tool_collection_form(  # noqa: PLR0917 - the fields of the form
     error: str = "",
     name: str = "",
 ) -> HttpResponse:
-    """Render the form of a collection, a new one if there is no row."""
+    """Render the form of a collection; of a new one if `row` is None."""
     query = request.POST.get("q", "").strip()[:200]
     choices = build_server_choices(chosen, query)
     displayed = {(box.server_id, box.name) for group in choices for box in (group.whole_server, *group.tools)}
@@ -202,7 +202,12 @@ def render_tool_collection_form(  # noqa: PLR0917 - the fields of the form
 
 
 def build_server_choices(chosen: frozenset[ServerTool], query: str) -> list[ServerChoices]:
-    """Return the boxes of all servers with tools whose names or descriptions have all words of a query."""
+    """Return the checkboxes of all servers and of matching tools.
+
+    Args:
+        chosen: The chosen tools.
+        query: Words that a tool's names or description must all contain; empty for all tools.
+    """
     words = query.casefold().split()
     known_tools = McpTool.objects.filter(gone_at=None).order_by("server_id", "name")
     descriptions = {

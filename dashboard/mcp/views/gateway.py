@@ -1,4 +1,7 @@
-"""How the gateway reaches a server, and the server's credentials: set by an admin; no page shows a value."""
+"""How the gateway reaches a server, and the server's credentials.
+
+An admin sets both; values are never shown.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from dashboard.mcp import gateway_parts
 @declare_page_of_form_view("mcp:server")
 @require_admin
 def save_upstream_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Say how the gateway reaches a server, or that it does not."""
+    """Save how the gateway reaches a server, or that it does not offer it."""
     form = request.POST
     chosen, seconds = form.get("transport", ""), form.get("call_seconds", "")
     with refusals.show_refusal_as_message(request):
@@ -54,7 +57,7 @@ def split_nonblank_lines(text: str) -> tuple[str, ...]:
 @declare_page_of_form_view("mcp:server")
 @require_admin
 def switch_server_isolation(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Have the server started without isolation, or isolated again."""
+    """Switch the isolation of a server off or on."""
     is_off = request.POST.get("isolation") == "off"
     with refusals.show_refusal_as_message(request):
         confirmed = request.POST.get("confirm", "").strip()
@@ -69,7 +72,7 @@ def switch_server_isolation(request: HtmxHttpRequest, name: str) -> HttpResponse
 @declare_page_of_form_view("mcp:server")
 @require_admin
 def accept_server_command_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Let the command be started that the page showed."""
+    """Accept the command that the page showed, so that the server may be started."""
     with refusals.show_refusal_as_message(request):
         command = request.POST.get("command", "")
         mcp_upstreams.accept_changed_server_command(

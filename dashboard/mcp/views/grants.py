@@ -1,4 +1,4 @@
-"""The list of all grants, whatever server and agent they are of."""
+"""The list of all grants, of all servers and agents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = 50
 @require_safe
 @require_viewer
 def list_grants(request: HtmxHttpRequest) -> HttpResponse:
-    """Show grants with who gave them, why and until when; those in force unless asked otherwise."""
+    """List grants with their giver, reason and end; by default those in force."""
     now, query = timezone.now(), request.GET.copy()
     query.setdefault("standing", "standing")
     everything = Grant.objects.exclude(entry_type="capability")
@@ -59,5 +59,5 @@ def list_grants(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def filter_label_with_result_count(label: str, number: int) -> str:
-    """Return a choice that says how many it would show, where there are any."""
+    """Return a choice's label with its number of results, if there are any."""
     return f"{label} ({number})" if number else label

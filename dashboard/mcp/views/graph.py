@@ -20,14 +20,14 @@ from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.looks.charts import LinkGraph, OutlineNode, build_link_graph
 from dashboard.mcp.access_sheet import list_grantable_agent_ids
 
-MOST_GRANTS = 60  # in one graph; more cannot be told apart
+MOST_GRANTS = 60  # a graph with more is unreadable
 MIXED = "mixed"
 
 
 @require_safe
 @require_viewer
 def show_grant_graph(request: HtmxHttpRequest) -> HttpResponse:
-    """Draw the grants that have not ended, of all agents and servers or of one."""
+    """Draw the grants that have not ended, of all agents and servers, or of one agent or server."""
     agent, server = (request.GET.get(name, "")[:300] for name in ("agent", "server"))
     rows = Grant.objects.not_ended(timezone.now()).exclude(entry_type=Grant.EntryType.CAPABILITY)
     rows = rows.filter(agent_id=agent) if agent else rows
@@ -52,7 +52,7 @@ def show_grant_graph(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def build_grant_graph(grants: Sequence[Grant], linked: dict[str, LinkedAgent]) -> LinkGraph:
-    """Return the graph of agents, servers and tools. An agent's name stands for its id alone."""
+    """Return the graph of agents, servers and tools. A linked agent's name is shown only for its own id."""
     agents: dict[Any, tuple[str, str]] = {}
     servers: dict[Any, tuple[str, str]] = {}
     tools: dict[Any, tuple[str, str]] = {}
@@ -94,7 +94,7 @@ def build_grant_graph(grants: Sequence[Grant], linked: dict[str, LinkedAgent]) -
 
 
 def build_grant_outline(grants: Sequence[Grant], linked: dict[str, LinkedAgent]) -> list[OutlineNode]:
-    """Return the agents of these grants, below each its servers, and below these the tools that grants name."""
+    """Return the agents of these grants as a nested list, with their servers and the named tools."""
     agents: dict[str, OutlineNode] = {}
     servers: dict[tuple[str, str], OutlineNode] = {}
     for grant in grants:
@@ -123,7 +123,10 @@ def find_agent_label(agent_id: str, linked: dict[str, LinkedAgent]) -> str:
 
 
 def css_tone_of_permissions(words: Sequence[str] | set[str]) -> str:
-    """Return the look of a line that stands for these permissions; none for a line that only leads on."""
+    """Return the CSS class of a line with these permissions.
+
+    It is "none" for a line without permissions, which only leads to the tools.
+    """
     grant_words = set(GrantWord.values)
     if not words:
         return "none"

@@ -1,4 +1,4 @@
-"""Limits of calls of a server and its tools, its circuit breaker and its cache: set by an admin."""
+"""Call limits of a server and its tools, its circuit breaker and its result cache. An admin sets them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def save_call_limits_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_admin
 def close_circuit_breaker_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Have a server called again at once."""
+    """Close a server's circuit breaker, so that it is called again at once."""
     server = request.POST.get("server", "")
     with refusals.show_refusal_as_message(request):
         was_open = call_limits.close_circuit_breaker(
@@ -74,7 +74,7 @@ def empty_result_cache_view(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def read_number(request: HtmxHttpRequest, name: str, label: str) -> int | None:
-    """Return a field's whole number, None for an empty field. Raises UnprocessableRequest."""
+    """Return the whole number in a form field; None if it is empty. Raises UnprocessableRequest."""
     text = request.POST.get(name, "").strip()
     if not text:
         return None

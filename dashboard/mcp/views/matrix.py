@@ -1,4 +1,7 @@
-"""The matrix of agents and tools. Without JavaScript it is read by pages; static/js/matrix.js makes one plane of it."""
+"""The matrix of agents and tools.
+
+It has pages without JavaScript; static/js/matrix.js makes it scrollable.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from dashboard.mcp.access_sheet import CHOICES
 @require_safe
 @require_viewer
 def show_access_matrix(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the matrix from `row` and `col` on; `part=window` answers with those cells alone."""
+    """Show the matrix from `row` and `col` on. With `part=window`, return only the cells."""
     now, query = timezone.now(), request.GET
     axes = matrix.find_matrix_axes(
         now,
@@ -56,7 +59,7 @@ def parse_small_number(text: str | None, otherwise: int) -> int:
 
 
 def find_neighbour_windows(window: matrix.VisibleMatrix) -> dict[str, int | None]:
-    """Return where the neighbouring windows begin, for those who read page by page."""
+    """Return the first row or column of each neighbouring window; None at the matrix's edge."""
     row, column = window.row, window.column
     return {
         "up": max(row - matrix.ROWS, 0) if row else None,

@@ -1,4 +1,4 @@
-"""MCP servers: the list, one server with its tools, and editing it."""
+"""MCP servers: the list, one server with its tools, and the forms to add, edit and delete one."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ POLICIES = (
     (DefaultPolicy.OPT_IN.value, "Deny"),
     (DefaultPolicy.OPT_OUT.value, "Allow"),
 )
-MOST_AGENTS_NAMED = 8  # of those that lose access with a server
+MOST_AGENTS_NAMED = 8  # agents that a page names of those that lose access with a server
 NOTHING_NEW = "No changes: all tools are already known."
-LEFT_OUT_SHOWN_FOR = timedelta(days=2)  # written once a day while it lasts
-MOST_TOOLS_NAMED = 6  # of those that changed
+LEFT_OUT_SHOWN_FOR = timedelta(days=2)  # an audit entry is written once a day as long as tools are rejected
+MOST_TOOLS_NAMED = 6  # changed tools that a page names
 
 
 class McpServerEditForm(forms.Form):
-    """A server as an admin edits it. Arguments are lines, so that one may hold blanks."""
+    """The form of a server. Each line is an argument, so that an argument can contain spaces."""
 
     name = forms.CharField(max_length=200, help_text="As agents call it: mcp__<em>name</em>__tool.")
     command = forms.CharField(max_length=500, help_text="The program, without arguments.")
@@ -89,7 +89,7 @@ class McpServerEditForm(forms.Form):
                 self.fields["default_policy"].choices = [kept_choice, *POLICIES]  # type: ignore[attr-defined]
 
     def mcp_server_columns_to_save(self, server: McpServer | None = None) -> dict[str, Any]:
-        """Return the columns as the action takes them; what stands unchanged and odd is left out."""
+        """Return the columns for the action. An unchanged unknown default policy is left out."""
         columns = dict(self.cleaned_data)
         columns.pop("version", None)
         columns.pop("name", None)
@@ -113,14 +113,14 @@ class McpServerRow:
 
     @property
     def has_unknown_policy(self) -> bool:
-        """Whether the policy is a word that nobody knows, and so denies."""
+        """Whether the stored policy is unknown, so that it denies."""
         return self.server.default_policy not in DefaultPolicy.values
 
 
 @require_safe
 @require_viewer
 def list_mcp_servers_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Show every server with its policy, tools and grants in force."""
+    """List all servers with their policy, tools and grants in force."""
     search_text = request.GET.get("q", "").replace("\0", "").strip()
     servers = McpServer.objects.order_by("-is_active", "name")
     for word in search_text.split():
@@ -134,7 +134,7 @@ def list_mcp_servers_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_safe
 @require_viewer
 def list_unknown_mcp_servers(request: HtmxHttpRequest) -> HttpResponse:
-    """Return the recently called servers that are not registered; loaded beside the list."""
+    """Return the recently called servers that are not registered. The list's page loads them separately."""
     mcp_server_rows = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
     unknown_server_call_count = calls.count_unknown_server_calls(
         timezone.now() - mcp_tools.SEEN_WITHIN, mcp_server_rows
@@ -173,7 +173,7 @@ def load_mcp_server_rows(servers: list[McpServer]) -> list[McpServerRow]:
 
 @dataclass(frozen=True, slots=True)
 class McpToolRow:
-    """One tool of a server: what is known of it, how it is given out, how much it is called."""
+    """One tool of a server: its registration, its grants, and how often it was called."""
 
     name: str
     tool: McpTool | None
@@ -182,7 +182,7 @@ class McpToolRow:
 
 
 def find_mcp_server_or_404(name: str) -> McpServer:
-    """Return the server; Http404 where there is none."""
+    """Return the server, or raise Http404."""
     server = McpServer.objects.filter(pk=name).first()
     if server is None:
         raise Http404(f"There is no MCP server {name}.")
@@ -192,7 +192,7 @@ def find_mcp_server_or_404(name: str) -> McpServer:
 @require_safe
 @require_viewer
 def show_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Show a server: its settings, its tools and how each is given out."""
+    """Show a server: its settings, its tools, and the grants of each tool."""
     server, now = find_mcp_server_or_404(name), timezone.now()
     called: dict[str, int] = {}
     for call_count in calls.count_tool_calls_by_agent_since(now - mcp_tools.SEEN_WITHIN, [name]):
@@ -234,7 +234,10 @@ def show_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
 
 
 def find_recently_rejected_tools(server_id: str, now: datetime) -> dict[str, Any] | None:
-    """Return which tools were left out of the server's list in the last two days, with reasons; None for none."""
+    """Return the tools that were rejected from the server's list in the last two days, with reasons.
+
+    None if there were none.
+    """
     entry = tool_actions.find_last_omitted_tools_entry(server_id)
     if entry is None or not isinstance(entry.metadata, dict) or entry.timestamp < now - LEFT_OUT_SHOWN_FOR:
         return None
@@ -272,7 +275,7 @@ def add_mcp_server_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_admin
 def edit_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Change a server, unless somebody else did since the page was loaded."""
+    """Edit a server. If another person changed it meanwhile, nothing is saved and the form says so."""
     server = find_mcp_server_or_404(name)
     form = McpServerEditForm(request.POST or None, initial=build_server_form_initial(server), server=server)
     if request.method == "POST" and form.is_valid():
@@ -324,7 +327,7 @@ def enable_or_disable_mcp_server(request: HtmxHttpRequest, name: str) -> HttpRes
 @declare_page_of_form_view("mcp:server")
 @require_approver
 def set_accepted_tools_only_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Have changed tools of the server served once a person accepted them only, or as they come."""
+    """Set whether agents get changed tools of the server only after a person has accepted the change."""
     is_wanted = request.POST.get("accepted_only") == "on"
     with refusals.show_refusal_as_message(request):
         mcp_servers.restrict_server_to_accepted_tools(
@@ -336,7 +339,7 @@ def set_accepted_tools_only_view(request: HtmxHttpRequest, name: str) -> HttpRes
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_admin
 def delete_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Say what goes with the server, and delete it when the person insists."""
+    """Show what is deleted with a server, and delete it when the person confirms."""
     server = find_mcp_server_or_404(name)
     if request.method == "POST":
         try:
@@ -370,7 +373,7 @@ def delete_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_admin
 def import_pasted_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Import the tools of a pasted `tools/list`."""
+    """Import the tools of a pasted `tools/list` result."""
     server, error, text = find_mcp_server_or_404(name), "", request.POST.get("listing", "")
     if request.method == "POST":
         try:
@@ -391,7 +394,7 @@ def import_pasted_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
 @declare_page_of_form_view("mcp:server")
 @require_admin
 def discover_mcp_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Start a stdio server for a moment and take over the tools that it lists."""
+    """Start a stdio server briefly and import the tools that it lists."""
     server = find_mcp_server_or_404(name)
     with refusals.show_refusal_as_message(request):
         if not isinstance(server.args, list):
@@ -407,7 +410,7 @@ def discover_mcp_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
 
 
 def find_accepted_isolation(server: McpServer) -> Isolation:
-    """Return how an admin had the server isolated: as another program changed it, it counts as never set."""
+    """Return the isolation that an admin set; the default if another program changed the command since."""
     upstream = McpUpstream.objects.filter(pk=server.name).first()
     is_accepted = upstream is not None and commands.is_command_accepted(server, upstream)
     return isolation.build_isolation(upstream if is_accepted else None)
@@ -432,7 +435,7 @@ def describe_tool_changes(changes: tool_actions.ToolChanges) -> str:
 
 
 def deny_tool_by_rule(request: HtmxHttpRequest, server: str, tool: str, now: datetime) -> None:
-    """Save a rule that denies the tool to every agent. Raises NotFound, Forbidden, UnprocessableRequest."""
+    """Save a rule that denies the tool to all agents. Raises NotFound, Forbidden and UnprocessableRequest."""
     if not McpTool.objects.filter(server_id=server, name=tool).exists():
         raise NotFound("This tool no longer exists.")
     if not deciders.can_user_edit_policy(request.user):
@@ -452,7 +455,7 @@ def deny_tool_by_rule(request: HtmxHttpRequest, server: str, tool: str, now: dat
 @require_safe
 @require_viewer
 def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
-    """Show one tool: its definition and, where it changed, the difference from what was accepted."""
+    """Show one tool: its definition and, if it changed, the difference from the accepted one."""
     server, tool = request.GET.get("server", ""), request.GET.get("tool", "")
     row = McpTool.objects.filter(server_id=server, name=tool).first()
     if row is None:
@@ -476,7 +479,7 @@ def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def diff_tool_definitions(tool: McpTool) -> list[diffs.Marked]:
-    """Return the lines of the accepted and the present definition with `-`, `+` or a blank."""
+    """Return the diff from the accepted to the current definition, with the signs `-`, `+` or a space."""
     before, after = mcp_tools.definition_lines_for_comparison(tool)
     marked = diffs.diff_with_all_lines(before, after)
     return [*(("-", line) for line in before), *(("+", line) for line in after)] if marked is None else marked
@@ -486,7 +489,7 @@ def diff_tool_definitions(tool: McpTool) -> list[diffs.Marked]:
 @declare_page_of_form_view("mcp:list")
 @require_approver
 def decide_changed_tool(request: HtmxHttpRequest) -> HttpResponse:
-    """Accept a changed definition, have agents shown the accepted one still, or deny the tool to all agents."""
+    """Accept a changed definition, keep serving the accepted one, or deny the tool to all agents."""
     server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
     choice, seen_digest = request.POST.get("do", "accept"), request.POST.get("seen", "")
     by, now = person_actor(request.user), timezone.now()

@@ -1,4 +1,4 @@
-"""Which tools an agent's model is shown by the gateway: what each choice takes of its context, and the choice."""
+"""Which tools the gateway lists to an agent's model, and how much context each choice takes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ABOUT = {
 
 @dataclass(frozen=True, slots=True)
 class VisibleTool:
-    """A tool that the agent may see, with what its definition takes of the model's context."""
+    """A tool that the agent may see, with its definition's size in tokens."""
 
     server_id: str
     name: str
@@ -55,13 +55,13 @@ class VisibleTool:
 
     @property
     def form_value(self) -> str:
-        """Return the tool as a field of the form."""
+        """Return the value of the tool's checkbox."""
         return encode_tool_choice(self.server_id, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class ListingChoice:
-    """One way of showing tools, and its size."""
+    """One way of listing tools, with its number of tools and tokens."""
 
     value: str
     label: str
@@ -128,7 +128,7 @@ def build_listing_choices(tools: list[VisibleTool], chosen: set[tuple[str, str]]
 @require_http_methods(["GET", "HEAD"])
 @require_viewer
 def show_listed_tools(request: HtmxHttpRequest) -> HttpResponse:
-    """Show which tools an agent's model is shown, and what each choice would take of its context."""
+    """Show which tools an agent's model gets, and how much of its context each choice would take."""
     agent_id = request.GET.get("agent", "").replace("\0", "").strip()
     shown_tools = load_shown_tools(agent_id)
     return render_listed_tools(request, agent_id, shown_tools.listed.value, set(shown_tools.chosen))
@@ -164,7 +164,7 @@ def render_listed_tools(
 @require_POST
 @require_admin
 def save_listed_tools(request: HtmxHttpRequest) -> HttpResponse:
-    """Save which tools an agent's model is shown."""
+    """Save which tools an agent's model gets."""
     agent_id, listed = request.POST.get("agent", ""), request.POST.get("listed", "")
     chosen = parse_chosen_tools(request.POST.getlist("tool"))
     try:
@@ -178,7 +178,7 @@ def save_listed_tools(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def parse_chosen_tools(values: list[str]) -> set[tuple[str, str]]:
-    """Return the servers and tools of a form; what is none is left out."""
+    """Return the servers and tools of a form; invalid values are ignored."""
     pairs = []
     for value in values[: 2 * shown_tools.MAX_CHOSEN_TOOLS]:
         with contextlib.suppress(ValueError, RecursionError):
@@ -187,7 +187,7 @@ def parse_chosen_tools(values: list[str]) -> set[tuple[str, str]]:
 
 
 def encode_tool_choice(server_id: str, name: str) -> str:
-    """Return a server and tool as a field of a form, as `parse_chosen_tools` reads it."""
+    """Return a server and a tool as a form value, which `parse_chosen_tools` reads."""
     return json.dumps([server_id, name])
 
 
@@ -195,7 +195,7 @@ def encode_tool_choice(server_id: str, name: str) -> str:
 @declare_page_of_form_view("mcp:list")
 @require_admin
 def save_short_tool_description_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Save what agents are shown in place of a tool's own description."""
+    """Save a short description that agents get instead of a tool's own."""
     server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
     text = request.POST.get("description", "")
     with refusals.show_refusal_as_message(request):

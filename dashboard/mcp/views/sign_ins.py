@@ -1,7 +1,7 @@
-"""Signing in at MCP servers: an administrator says who does, and people go to the server's own page and come back.
+"""Sign-in at MCP servers: an administrator configures it, people go to the server's page and back.
 
-The way back is an address that anybody may open: it only shows a form, which sends itself with the browser's secret
-(static/js/provider.js), as after single sign-on. So nobody is signed in anywhere by a link of somebody else.
+Coming back is a URL that anybody may open. It only shows a form, which submits itself with the browser's
+secret (static/js/provider.js), as for single sign-on. So nobody can be signed in by another person's link.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.mcp.sign_in_parts import build_redirect_uri, oauth_client_metadata_url
 
-HELD = "mcp_sign_ins"  # in the session: the sign-ins that are on their way, oldest first
-MOST_TABS = 3  # in which one browser may be on its way through a sign-in
+HELD = "mcp_sign_ins"  # session key: the sign-ins in progress, oldest first
+MOST_TABS = 3  # tabs of one browser that can sign in at the same time
 GOOD_FOR = 600  # seconds
 GONE = (
     "This sign-in was started in another browser, was already used, or took more than ten minutes. Start again on the "
@@ -52,7 +52,7 @@ NOBODY = "off"
 
 @dataclass(frozen=True, slots=True)
 class PendingSignIn:
-    """A person on their way through the sign-in at a server, as their session keeps it."""
+    """A sign-in in progress, as the person's session stores it."""
 
     server: str
     state: str
@@ -65,7 +65,7 @@ class PendingSignIn:
 @declare_page_of_form_view("mcp:server")
 @require_admin
 def save_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Switch signing in at a server on, or off."""
+    """Enable sign-in at a server with its settings, or disable it and delete all sign-ins there."""
     form, now = request.POST, timezone.now()
     mode, actor = form.get("mode", ""), person_actor(request.user)
     with refusals.show_refusal_as_message(request):
@@ -99,7 +99,10 @@ def save_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
 @never_cache
 @require_viewer
 def start_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Lead to the server's own sign-in, by a page: the policy lets no form lead to another site."""
+    """Show a page that leads to the server's sign-in page.
+
+    The content security policy forbids forms to lead to another site, so this is not a redirect.
+    """
     assert isinstance(request.user, User)
     now, state, verifier = timezone.now(), get_random_string(43), oauth.create_code_verifier()
     try:
@@ -122,7 +125,7 @@ def start_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
 @never_cache
 @require_viewer
 def receive_redirect_of_server_sign_in(request: HtmxHttpRequest) -> HttpResponse:
-    """Take what the server sent along: first by address, which does nothing yet, then by the form that it shows."""
+    """Show the form for the server's answer (GET), which has no effect yet, or process that form (POST)."""
     if request.method != "POST":
         sent = {name: request.GET[name] for name in ("code", "state", "iss", "error") if name in request.GET}
         return render(
@@ -133,7 +136,7 @@ def receive_redirect_of_server_sign_in(request: HtmxHttpRequest) -> HttpResponse
     assert isinstance(request.user, User)
     assert isinstance(request.session, SessionStore)
     now = timezone.now()
-    with request.session.lock_and_save_session_data():  # whoever sends it again finds nothing
+    with request.session.lock_and_save_session_data():  # consumed: the same answer sent again is refused
         pending = pop_pending_sign_in(request.session, request.POST.get("state", ""), now)
     if pending is None:
         messages.error(request, GONE)
@@ -164,7 +167,7 @@ def receive_redirect_of_server_sign_in(request: HtmxHttpRequest) -> HttpResponse
 @declare_page_of_form_view("mcp:server")
 @require_viewer
 def sign_out_of_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Forget a sign-in at a server, one's own or, for administrators, anybody's."""
+    """Delete a sign-in at a server: the person's own or, for administrators, anybody's."""
     assert isinstance(request.user, User)
     token = request.POST.get("token", "")
     with refusals.show_refusal_as_message(request):
@@ -185,7 +188,7 @@ def sign_out_of_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResp
 @declare_page_of_form_view("mcp:server")
 @require_admin
 def choose_sign_in_person_of_agent(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Say with whose sign-in an agent calls servers."""
+    """Set the person whose sign-in an agent uses at servers."""
     person = request.POST.get("person", "")
     with refusals.show_refusal_as_message(request):
         mcp_authorizations.set_agent_sign_in_user(
@@ -201,7 +204,7 @@ def choose_sign_in_person_of_agent(request: HtmxHttpRequest, name: str) -> HttpR
 @require_safe
 @allow_anonymous_access
 def show_oauth_client_metadata(request: HtmxHttpRequest) -> HttpResponse:  # noqa: ARG001 - the shape Django calls
-    """Say who Signalbox is, for authorization servers that read it by the client's id (client id metadata document)."""
+    """Return Signalbox's OAuth client id metadata document, which authorization servers fetch."""
     document = oauth.build_client_registration_body(
         build_redirect_uri(),
         mcp_authorizations.CLIENT_NAME,
@@ -218,7 +221,7 @@ def list_pending_sign_ins(session: SessionBase, now: datetime) -> list[dict[str,
 
 
 def pop_pending_sign_in(session: SessionBase, state: str, now: datetime) -> PendingSignIn | None:
-    """Take the sign-in with that state out of the session; None without one."""
+    """Remove the sign-in with this state from the session and return it; None if there is none."""
     sign_ins = list_pending_sign_ins(session, now)
     matching = [
         pending

@@ -1,4 +1,4 @@
-"""An administrator tries a tool of an MCP server: a form made from its schema, and what came of the call."""
+"""Lets an administrator try a tool of an MCP server, with a form made from its input schema."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STATES = {"ok": "Succeeded", "error": "The tool reports an error", "failed": "Fa
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """What came of a trial, as a page shows it."""
+    """The result of a trial, as the page shows it."""
 
     state: str
     label: str
@@ -46,7 +46,7 @@ class TrialResult:
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_admin
 def try_tool_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the form of a tool's arguments; run the call when it is sent, and show the result below it."""
+    """Show the form of a tool's arguments. When it is sent, run the call and show the result below it."""
     server_id, tool_name = request.GET.get("server", ""), request.GET.get("tool", "")
     server = find_mcp_server_or_404(server_id)
     tool = McpTool.objects.filter(server_id=server_id, name=tool_name, gone_at=None).first()
@@ -79,7 +79,7 @@ def try_tool_view(request: HtmxHttpRequest) -> HttpResponse:
                 status = refusal.status if isinstance(refusal, Conflict) else 422
             else:
                 result, status = build_trial_result(trial, outcome), 200
-                form.data = request.POST.dict() | {"confirmed": ""}  # it was for this one call
+                form.data = request.POST.dict() | {"confirmed": ""}  # a confirmation is for one call only
     address = reverse("mcp:try")
     place = {"server": server_id, "tool": tool_name}
     context = {
@@ -95,7 +95,10 @@ def try_tool_view(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def may_tool_delete_or_overwrite(annotations: Any) -> bool:
-    """Say whether a tool may delete or overwrite something, which MCP assumes of one that does not say otherwise."""
+    """Return whether a tool may delete or overwrite something.
+
+    MCP assumes so unless the tool's annotations deny it.
+    """
     hints = annotations if isinstance(annotations, dict) else {}
     return hints.get("readOnlyHint") is not True and hints.get("destructiveHint") is not False
 
@@ -121,7 +124,7 @@ def build_trial_result(trial: ToolTrial, outcome: TrialOutcome) -> TrialResult:
 
 
 def replace_image_part_with_note(part: DisplayPart) -> DisplayPart:
-    """Return a part as it is shown; of a picture, whose bytes nothing keeps, that there is one."""
+    """Return the part, or a note in place of an image, whose bytes are not stored."""
     if part.kind != "image":
         return part
     return DisplayPart("text", "A picture, which is not shown here.", label=part.label)

@@ -31,7 +31,7 @@ from dashboard.rules.recorded import PIECE, READER
 
 @dataclass(frozen=True, slots=True)
 class ReadyMadeSwitch:
-    """A ready-made rule, whether it is on, and as which number of the list."""
+    """A ready-made rule, and its number in the list of rules (None if it is off)."""
 
     rule: ReadyMadeRule
     number: int | None
@@ -50,7 +50,7 @@ def list_ready_made_switches(rules: Sequence[ReadyMadeRule] = READY_MADE_RULES) 
 @never_cache
 @require_viewer
 def preview_ready_made_rule_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Show recorded calls that a ready-made rule would allow, and the nearest that it would not."""
+    """Show recorded calls that a ready-made rule would allow, and similar calls that it would not."""
     if name not in {rule.name for rule in ALLOWING_RULES}:
         raise Http404("There is no such ready-made rule.")
     ready_made = BY_NAME[name]
@@ -74,7 +74,7 @@ def preview_ready_made_rule_view(request: HtmxHttpRequest, name: str) -> HttpRes
 @never_cache
 @require_policy_editor
 def switch_ready_made_rule(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Switch a ready-made rule on or off, and lead back to the page."""
+    """Switch a ready-made rule on or off, and redirect to the rules."""
     is_on = request.POST.get("is_on") == "1"
     try:
         actions.switch_ready_made_rule(

@@ -1,4 +1,4 @@
-"""The rules for coding agents' tools: one page, in order, tried out on recorded calls before they are saved."""
+"""The page of rules for coding agents' tools: ordered, and tested on recorded calls before they are saved."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ from dashboard.rules.views.trials import build_first_trial_context
 MOST_OFFERED = 300
 EVERY_AGENT = "*"
 TERM_FIELDS = ("runs", "touches", "reaches")
-IN_TERMS = "in-terms-"  # what a button sends that says a rule's pattern in terms, before the rule's number
+# Prefix of a button's value, before the number of the rule whose pattern the button converts into terms.
+IN_TERMS = "in-terms-"
 UNREADABLE_LABELS = (
     ("", "Counts as a match where this rule says what a call does, else not"),
     (MATCH_UNREADABLE, "Counts as a match"),
@@ -81,7 +82,7 @@ class ToolRuleForm(forms.Form):
     agents = StoredMultipleChoiceField(
         required=False, initial=[EVERY_AGENT], widget=forms.SelectMultiple(attrs={"size": 3})
     )
-    # Says that the list of agents was there: without it, that none is named is not a choice.
+    # Sent if the form contained the list of agents. Without it, an empty list is not the person's choice.
     agents_listed = forms.BooleanField(required=False, initial=True, widget=forms.HiddenInput)
     reason = forms.CharField(max_length=1000, required=False)
     wait_seconds = forms.IntegerField(min_value=1, max_value=policy.LONGEST_WAIT, required=False)
@@ -106,14 +107,17 @@ class ToolRuleForm(forms.Form):
         set_choices_and_keep_saved_values(self, "unreadable", UNREADABLE_LABELS)
 
     def clean_agents(self) -> list[str]:
-        """Refuse every agent beside some of them: which of the two is meant is not known."""
+        """Raise ValidationError if every agent and single agents are chosen together, which is ambiguous."""
         agents: list[str] = self.cleaned_data["agents"]
         if EVERY_AGENT in agents and len(agents) > 1:
             raise forms.ValidationError("Choose every agent, or some agents, not both.")
         return agents
 
     def clean(self) -> dict[str, Any]:
-        """Take a request without the list of agents for all of them where the rule restricts, and refuse it else."""
+        """Handle a form that did not contain the list of agents.
+
+        A rule that asks or denies then applies to every agent; any other rule is refused.
+        """
         cleaned = super().clean() or self.cleaned_data
         is_chosen = cleaned.get("agents") or cleaned.get("agents_listed")
         if is_chosen or not (cleaned.get("tool") or "").strip() or "agents" in self.errors:
@@ -126,12 +130,12 @@ class ToolRuleForm(forms.Form):
 
     @property
     def has_terms(self) -> bool:
-        """Say whether one of the fields that say what a call does is filled in."""
+        """Return whether a field that describes what a call does is filled in."""
         return any(self[name].value() for name in (*TERM_FIELDS, "unreadable", "repeats"))
 
     @property
     def has_folded_values(self) -> bool:
-        """Say whether one of the fields that are folded away is filled in."""
+        """Return whether a field in the folded part of the form is filled in."""
         is_for_some = self["agents"].value() != [EVERY_AGENT]
         return is_for_some or any(
             self[name].value() for name in ("program", "wait_seconds", "deny_at_deadline", "stops_turn")
@@ -150,14 +154,11 @@ RuleForms = forms.formset_factory(
 
 @dataclass(frozen=True, slots=True)
 class RuleCard:
-    """One form of the list, with its rule as a sentence and what is doubtful about it.
-
-    `position` is its place in the formset, `rule` None for the empty form and for one that cannot be read.
-    """
+    """A form of the list, with its rule as a sentence and warnings about it."""
 
     form: ToolRuleForm
-    position: int
-    rule: DecisionRule | None = None
+    position: int  # in the formset
+    rule: DecisionRule | None = None  # None for the empty form and for an invalid one
     sentence: Sequence[SentencePart] = ()
     warnings: Sequence[str] = ()
     can_be_in_terms: bool = False
@@ -169,16 +170,16 @@ class RuleCard:
 
 @dataclass(frozen=True, slots=True)
 class TestedCall:
-    """A call that somebody asks about, and what would happen to it by the saved rules and the grants in force."""
+    """A call that a person tests against the saved rules and the grants in force."""
 
     tool: str
     about: str
     agent: str
     program: str
-    rules: Ruling
-    place: tuple[str, str] | None
-    verdict: Verdict | None
-    ruling: Ruling
+    rules: Ruling  # the ruling of the rules alone
+    place: tuple[str, str] | None  # server and tool if it is a tool of an MCP server
+    verdict: Verdict | None  # of the grants
+    ruling: Ruling  # the stricter of both
 
     @property
     def tested_server(self) -> str:
@@ -186,7 +187,7 @@ class TestedCall:
 
     @property
     def explanation_url(self) -> str:
-        """Return the page that says why the grants allow or deny the call."""
+        """Return the URL of the page that explains why the grants allow or deny the call."""
         query_values = {
             "agent": self.agent,
             "server": self.tested_server,
@@ -199,7 +200,7 @@ class TestedCall:
 @never_cache
 @require_viewer
 def list_tool_rules(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the rules, and what would happen to a call that the address names."""
+    """Show the rules, and how they would decide the call that the query string describes."""
     saved = policy.load_saved_tool_rules()
     asked_call = judge_call_from_query(request, saved)
     return render_tool_rules_page(
@@ -241,7 +242,7 @@ def judge_call_from_query(request: HtmxHttpRequest, saved: Sequence[DecisionRule
 @never_cache
 @require_approver
 def save_tool_rules_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Try the edited rules out, or save them; what cannot be saved is shown with the reason."""
+    """Save the posted rules, or test them without saving. If they are refused, show them with the reason."""
     named_agents = sorted({agent for rule in policy.load_saved_tool_rules() for agent in rule.agents or ()})
     forms_ = RuleForms(request.POST, form_kwargs={"named_agents": named_agents})
     version, do = request.POST.get("version", ""), request.POST.get("do", "")
@@ -283,7 +284,7 @@ def build_tool_rule_forms(saved: Sequence[DecisionRule]) -> Any:
 
 
 def convert_rule_pattern_to_terms(rules: Sequence[DecisionRule], number: str) -> list[DecisionRule]:
-    """Return the rules, of which one says in terms what its pattern says; nothing is saved."""
+    """Return the rules, with the pattern of rule `number` converted into terms if that is possible."""
     return [
         (convert_pattern_rule_to_terms(rule) or rule) if str(rule.number) == number else rule
         for rule in rules
@@ -291,7 +292,7 @@ def convert_rule_pattern_to_terms(rules: Sequence[DecisionRule], number: str) ->
 
 
 def build_rule_cards(forms_: Any) -> list[RuleCard]:
-    """Return the forms in the order in which their rules decide, each with its rule as it would be."""
+    """Return the forms in the order of their rules, each with the rule that it would save."""
     if not forms_.is_bound:
         return pair_rule_forms_with_rules(forms_, initial_tool_rules_of_forms(forms_), list(forms_))
     if not forms_.is_valid():
@@ -322,7 +323,7 @@ def pair_rule_forms_with_rules(
 
 
 def initial_tool_rules_of_forms(forms_: Any) -> list[DecisionRule]:
-    """Return the rules of which the forms were made."""
+    """Return the rules from which the forms were built."""
     return [
         DecisionRule(
             number,
@@ -338,7 +339,7 @@ def initial_tool_rules_of_forms(forms_: Any) -> list[DecisionRule]:
 
 
 def posted_tool_rules_of_forms(forms_: Any) -> list[DecisionRule]:
-    """Return the rules in their order; a row that names no tool is the empty one at the end."""
+    """Return the posted rules in their order, without rows that name no tool."""
     filled = [
         form.cleaned_data for form in forms_.ordered_forms if (form.cleaned_data.get("tool") or "").strip()
     ]
@@ -367,7 +368,10 @@ def posted_tool_rules_of_forms(forms_: Any) -> list[DecisionRule]:
 
 
 def normalize_repetition(text: str) -> str:
-    """Return a repetition in the words in which it is stored; what cannot be read as it is, to be refused."""
+    """Return a repetition condition as it is stored.
+
+    An invalid one is returned unchanged, to be refused later.
+    """
     try:
         return str(parse_repetition_condition(text) or "")
     except SignalboxError:
@@ -379,13 +383,13 @@ def normalize_rule_term_lines(text: str) -> str:
 
 
 def list_own_tool_names_of_agents() -> list[str]:
-    """Return the agents' own tools, each once."""
+    """Return the names of the tools that agent programs have built in, without duplicates."""
     return list(dict.fromkeys(tool for dialect in DIALECTS.values() for tool in dialect.tools))
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramTools:
-    """What an agent program calls its tools, by kind in the order of KINDS, and those of an MCP server."""
+    """What an agent program calls its tools, by kind in the order of KINDS, and how it names an MCP tool."""
 
     title: str
     by_kind: list[list[str]]
@@ -406,7 +410,7 @@ def list_tools_by_program() -> list[ProgramTools]:
 
 
 def list_mcp_tool_names_for_agents() -> list[str]:
-    """Return the known tools of MCP servers as agents call them."""
+    """Return the known tools of MCP servers by the names that agents use, at most MOST_OFFERED."""
     mcp_tool_rows = McpTool.objects.order_by("server_id", "name").values_list("server_id", "name")
     return [
         f"{PREFIX}{name_in_calls(server)}__{name_in_calls(name)}"
@@ -424,7 +428,7 @@ def render_tool_rules_page(
     tested_call: TestedCall | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    """Draw the page; without a question the rules cannot be tried out as they are."""
+    """Render the page of rules. Without `question_` there is no trial, because the rules were refused."""
     context: dict[str, Any] = {
         "tried": question_ is not None and question_.has_unsaved_edits,
         "problem": problem,

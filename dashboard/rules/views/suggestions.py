@@ -1,4 +1,7 @@
-"""Rules and grants that would have let most calls run unasked: searched piece by piece, accepted one by one."""
+"""Suggested rules and grants, with which most recorded calls would have run without asking a person.
+
+The search runs in pieces. A person accepts or dismisses each suggestion.
+"""
 
 from __future__ import annotations
 
@@ -49,19 +52,19 @@ SHORT = 200
 
 @dataclass(frozen=True, slots=True)
 class SuggestionCard:
-    """A suggestion as its card shows it. `packed` is the whole of it, for whoever accepts."""
+    """A suggestion as its card shows it."""
 
     place: int
     one: RuleSuggestion
-    packed: str
+    packed: str  # the signed suggestion, which the form sends back when a person accepts it
     sentence: list[SentencePart]
     examples: list[RecordedCall]
     nearest: list[RecordedCall]
     question: RulesOnTrial
     callers: list[tuple[str, int]]
-    now: str
+    now: str  # how its calls are decided now
     program: str
-    grantee: str  # of a grant
+    grantee: str  # the agent of a grant; "" for a rule
 
     @property
     def newest_call_at(self) -> datetime:
@@ -77,7 +80,7 @@ class SuggestionCard:
 @allow_post_without_browser_proof
 @require_viewer
 def search_rule_suggestions(request: HtmxHttpRequest) -> HttpResponse:
-    """Search, or search on from where the last piece stopped; only reads, so the cookie is enough."""
+    """Run the next piece of the search. It only reads, so the session cookie is enough, also for POST."""
     user_id, saved = signed_in_user_id(request), policy.load_saved_tool_rules()
     try:
         search = resume_suggestion_search(
@@ -100,13 +103,13 @@ def search_rule_suggestions(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def signed_in_user_id(request: HtmxHttpRequest) -> int:
-    """Return the key of whoever is signed in."""
+    """Return the primary key of the signed-in user."""
     assert request.user.pk is not None
     return request.user.pk
 
 
 def resume_suggestion_search(whose: int, so_far: str, version: str) -> SuggestionSearch:
-    """Return the search to go on with: a new one where the rules have changed since the last piece."""
+    """Return the search to continue, or a new one if there is none yet or the rules have changed since."""
     if not so_far:
         return SuggestionSearch.start_suggestion_search(READER)
     try:
@@ -196,7 +199,7 @@ def build_suggestion_cards(
 
 
 def describe_current_decisions(suggestion: RuleSuggestion) -> str:
-    """Return how the calls are decided as things stand: "now 3 asked by rule 2, 5 observed"."""
+    """Return how the calls are decided now: "now 3 asked by rule 2, 5 observed"."""
     parts = []
     for name, number in sorted(suggestion.now.items()):
         decision, _, by = name.partition(" ")
@@ -211,7 +214,7 @@ def agents_and_servers_of_suggestions(chosen: Sequence[RuleSuggestion]) -> tuple
 
 
 def build_suggestion_trial(suggestion: RuleSuggestion, saved: Sequence[DecisionRule]) -> RulesOnTrial:
-    """Return the question what the suggestion alone would change: the calls behind its number."""
+    """Return a trial of the suggestion alone, which lists the calls that it counts."""
     if suggestion.is_grant:
         return question.build_trial_of_grant_edits([suggestion.suggested_grant_edit(timezone.now())])
     return question.build_trial_of_rules(
@@ -223,7 +226,7 @@ def build_suggestion_trial(suggestion: RuleSuggestion, saved: Sequence[DecisionR
 @never_cache
 @require_policy_editor
 def accept_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Make suggestions rules and grants, all of them or none, as the person who pressed the button."""
+    """Save suggestions as rules and grants, all or none, as the person who accepted them."""
     by, now, user_id = person_actor(request.user), timezone.now(), signed_in_user_id(request)
     try:
         accepted = [unsign_accepted_suggestion(user_id, text) for text in request.POST.getlist("suggestion")]
@@ -258,7 +261,7 @@ def accept_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @require_policy_editor
 def dismiss_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Never make a suggestion again, or let all that were dismissed be made again."""
+    """Dismiss a suggestion for good, or allow all dismissed suggestions again."""
     by, now, user_id = person_actor(request.user), timezone.now(), signed_in_user_id(request)
     if request.POST.get("restore"):
         restored = actions.restore_dismissed_suggestions(actor=by, now=now)
@@ -278,7 +281,7 @@ def dismiss_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def describe_suggestion(suggestion: RuleSuggestion) -> str:
-    """Return what is suggested, as plain text."""
+    """Return a suggestion as plain text."""
     if suggestion.slot is not None:
         agent, server, tool = suggestion.slot
         return f"Grant {agent} the tool {tool} of {server}"
@@ -286,7 +289,10 @@ def describe_suggestion(suggestion: RuleSuggestion) -> str:
 
 
 def unsign_accepted_suggestion(whose: int, text: str) -> tuple[RuleSuggestion, str | None, str]:
-    """Return the suggestion, the version of the grant in its slot, and that of the rules it was made against."""
+    """Return the suggestion, the version of the grants in its slot, and the version of its rules.
+
+    Raises UnprocessableRequest if `text` was not signed for this person, or by another version of Signalbox.
+    """
     try:
         values, slot, version = carried.unsign_values_for_person(whose, ACCEPT, text)
         return RuleSuggestion(*values), slot, version
@@ -297,7 +303,11 @@ def unsign_accepted_suggestion(whose: int, text: str) -> tuple[RuleSuggestion, s
 
 
 def expected_rules_version(whose: int, version: str, since: str) -> str:
-    """Return the version that the rules must have: that of the search, with what this person accepted from it."""
+    """Return the version that the saved rules must have for a suggestion to be accepted.
+
+    This is the version that the search used, or the version after this person's last acceptance from that
+    search.
+    """
     if not since:
         return version
     try:
@@ -312,7 +322,11 @@ def expected_rules_version(whose: int, version: str, since: str) -> str:
 def save_accepted_suggestions(
     accepted: Sequence[tuple[RuleSuggestion, str | None]], seen_version: str, actor: Actor, now: datetime
 ) -> tuple[str, str, str]:
-    """Save what was suggested; return what was done, in words, where it stands, and the version of the rules then."""
+    """Save suggestions as rules and grants.
+
+    Return a message, the URL of the page with what was saved, and the new version of the rules. Raises
+    Conflict if a person has since denied a call that a suggestion would allow.
+    """
     servers = managed.load_managed_servers(now)
     added: list[DecisionRule] = []
     edits: list[GrantEdit] = []

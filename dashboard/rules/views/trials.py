@@ -1,6 +1,6 @@
-"""Rules and grants tried out on all recorded calls: counted piece by piece, and the calls behind each number.
+"""Trials of rules and grants on all recorded calls: counts, made in pieces, and lists of the counted calls.
 
-Viewers count by what is saved; what is not saved is for approvers to try.
+Viewers may test what is saved; only approvers may test unsaved edits.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from dashboard.rules.recorded import FIRST_PIECE, FIRST_STRETCH, PIECE, READER
 
 PURPOSE = "trial"
 PAGE = 50  # calls
-# What a page shows of a trial when it is drawn; it goes on by itself, and a page of their own has all calls.
-AT_ONCE = FIRST_PIECE  # seconds of counting, and of looking for calls
+# Limits for the first response. The page requests further pieces by itself, and another page lists all calls.
+AT_ONCE = FIRST_PIECE  # seconds for counting, and again for finding calls
 SHOWN = 20  # calls
 SHORT = 300
 
@@ -42,7 +42,7 @@ SHORT = 300
 @allow_post_without_browser_proof
 @require_viewer
 def run_rule_trial(request: HtmxHttpRequest) -> HttpResponse:
-    """Count on from where the last piece stopped; only counts, so the cookie is enough."""
+    """Count the next piece of a trial. It only reads, so the session cookie is enough, also for POST."""
     if question.form_has_unsaved_rules(request.POST) and not has_role(request.user, APPROVER):
         return render_role_refusal(request, APPROVER)
     try:
@@ -55,7 +55,10 @@ def run_rule_trial(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def build_first_trial_context(trial: RulesOnTrial, query: QueryDict) -> dict[str, Any]:
-    """Return what a page that is drawn now shows of a trial, and the first calls that `query` names."""
+    """Return the context of a page that starts a trial.
+
+    It contains the first counts, and the first of the calls that match `query`.
+    """
     return build_trial_context(trial, seconds=AT_ONCE) | build_trial_calls_context(
         trial, query, most=SHOWN, seconds=AT_ONCE
     )
@@ -64,7 +67,10 @@ def build_first_trial_context(trial: RulesOnTrial, query: QueryDict) -> dict[str
 def build_trial_context(
     requested_trial: RulesOnTrial, so_far: str = "", seconds: float = PIECE
 ) -> dict[str, Any]:
-    """Return what a trial's fragment shows after one more piece. Raises UnprocessableRequest."""
+    """Return the context of a trial after one more piece.
+
+    Raises UnprocessableRequest if `so_far` is not valid.
+    """
     trial = resume_trial(so_far)
     now, then = requested_trial.build_current_and_trial_judges(timezone.now())
     trial.continue_rule_trial(choose_call_history_reader(seconds), now, then, WalkTimeLimit(seconds))
@@ -79,7 +85,7 @@ def build_trial_context(
 
 
 def choose_call_history_reader(seconds: float) -> CallHistoryReader:
-    """Return what reads recorded calls: little at a time for a page that is to be shown at once."""
+    """Return the reader of recorded calls. For fewer seconds than PIECE, it reads shorter stretches."""
     return replace(READER, stretch=min(READER.stretch, FIRST_STRETCH)) if seconds < PIECE else READER
 
 
@@ -105,7 +111,10 @@ def render_trial_refusal(request: HtmxHttpRequest, refusal: SignalboxError) -> H
 @allow_post_without_browser_proof
 @require_viewer
 def list_trial_calls(request: HtmxHttpRequest) -> HttpResponse:
-    """List the calls behind a number of a trial. The rules on trial come in the form, what is wanted in the address."""
+    """List the calls that a number of a trial counts.
+
+    The form contains the rules on trial, the query string the filter of calls.
+    """
     if question.form_has_unsaved_rules(request.POST) and not has_role(request.user, APPROVER):
         return render_role_refusal(request, APPROVER)
     try:
@@ -119,7 +128,7 @@ def list_trial_calls(request: HtmxHttpRequest) -> HttpResponse:
 def build_trial_calls_context(
     trial: RulesOnTrial, query: QueryDict, *, most: int = PAGE, seconds: float = PIECE
 ) -> dict[str, Any]:
-    """Return what a list of calls shows: those that the query wants, from its `before` back."""
+    """Return the context of a list of calls that match `query`, the latest first, older than its `before`."""
     wanted_calls = parse_trial_call_filter(query)
     now, then = trial.build_current_and_trial_judges(timezone.now())
     before = parse_event_id(query.get("before", ""))
@@ -162,7 +171,7 @@ def describe_trial_call_filter(call_filter: TrialCallFilter) -> list[str]:
 
 
 def parse_event_id(text: str) -> int:
-    """Return an event's id; 0, from the newest on, for anything else."""
+    """Return an event's id, or 0 for invalid text, which starts the list at the latest event."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 

@@ -1,4 +1,4 @@
-"""What people do to a session: name it, stop it, delete it. Resuming is ordering a run (views.runs)."""
+"""Actions on a session: rename, stop and delete it. Resuming it orders a run (dashboard.runs.views)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stop_session_view(request: HtmxHttpRequest, session_id: str) -> HttpResponse
 
 
 class SessionTitleForm(forms.Form):
-    """What a person calls a session."""
+    """The title that a person gives to a session."""
 
     title = forms.CharField(
         required=False,
@@ -46,7 +46,7 @@ class SessionTitleForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_approver
 def rename_session_view(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Let a person say what a session is about; what they say stands for good."""
+    """Set a session's title. A title from a person is not replaced by one from the agent."""
     assert request.user.is_authenticated
     session = get_object_or_404(Session, pk=session_id)
     session_title = known_titles.load_session_title(session_id)
@@ -71,7 +71,7 @@ def rename_session_view(request: HtmxHttpRequest, session_id: str) -> HttpRespon
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_admin
 def delete_session_view(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Delete a session with everything in it, once its id has been typed."""
+    """Delete a session with all its data, if the person has typed its id."""
     session = get_object_or_404(Session, pk=session_id)
     problem = ""
     if request.method == "POST":

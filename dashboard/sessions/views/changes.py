@@ -1,4 +1,4 @@
-"""The tab "Changes" of a session: what it has changed in its work tree."""
+"""The tab "Changes" of a session: what it changed in its work tree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from dashboard.timeline.query import TimelineQuery
 @vary_on_headers("HX-Request")
 @require_viewer
 def show_session_changes(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Show what the session changed: as a whole, of the turn `turn`, of the one file `file`. A fragment: that alone."""
+    """Show what the whole session, the turn `turn` or the file `file` changed.
+
+    A fragment contains only the changes.
+    """
     session = get_object_or_404(Session, pk=session_id)
     context = build_changes_context(session, request.GET.get("turn", ""), request.GET.get("file", ""))
     context |= {"session": session, "is_live": session.status in LIVE, "alone": "file" in request.GET}

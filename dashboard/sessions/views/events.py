@@ -1,4 +1,4 @@
-"""One event of a session, or a part of it: whole values, images, raw JSON. Fetched on demand."""
+"""An event of a session, or a part of it: whole values, images, raw JSON. Pages load them on demand."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ TITLES = {"tool_input": "Input", "tool_output": "Output", "content": "Message"}
 
 
 def find_event_or_404(session_id: str, event_id: int) -> Event:
-    """Return the session's event, or answer 404."""
+    """Return the session's event with its context. Raises Http404 if there is none."""
     return get_object_or_404(Event.objects.select_related("context"), session_id=session_id, pk=event_id)
 
 
 @require_safe
 @require_viewer
 def show_raw_event(request: HtmxHttpRequest, session_id: str, event_id: int) -> HttpResponse:  # noqa: ARG001
-    """Return an event as JSON: its columns, decoded, and what Signalbox keeps beside them."""
+    """Return an event as JSON: its columns, decoded, and what Signalbox stores about it."""
     event = find_event_or_404(session_id, event_id)
     return JsonResponse(export_event_as_dict(event), json_dumps_params={"indent": 2, "ensure_ascii": False})
 
 
 def export_event_as_dict(event: Event) -> dict[str, Any]:
-    """Return an event's columns and its context's, as exports write them."""
+    """Return an event's columns and those of its context, in the form of exports."""
     data = {field.attname: getattr(event, field.attname) for field in event._meta.concrete_fields}
     context = getattr(event, "context", None)
     if context is not None:
@@ -62,7 +62,7 @@ def export_event_as_dict(event: Event) -> dict[str, Any]:
 @vary_on_headers("HX-Request")
 @require_viewer
 def show_event_value(request: HtmxHttpRequest, session_id: str, event_id: int, column: str) -> HttpResponse:
-    """Show a call's whole input or output, or a whole message: as a fragment in its row, or on a page."""
+    """Show the whole input or output of a call, or a whole message, as a fragment in its row or as a page."""
     session = get_object_or_404(Session, pk=session_id)
     if column not in TITLES:
         raise Http404
@@ -87,7 +87,7 @@ def show_event_value(request: HtmxHttpRequest, session_id: str, event_id: int, c
 
 
 def build_column_parts(event: TimelineEvent, column: str, base: str) -> list[DisplayPart]:
-    """Return the parts that a call's look makes of one column."""
+    """Return one column of an event as display parts."""
     if event.event_type not in ("pre_tool", "post_tool"):
         stored = getattr(event, column)
         return [build_json_part(stored.value)] if stored else []
@@ -99,7 +99,10 @@ def build_column_parts(event: TimelineEvent, column: str, base: str) -> list[Dis
 
 
 def load_event_with_uncut_values(session_id: str, event_id: int) -> TimelineEvent:
-    """Return an event with nothing cut, however long its values are; an end with the input of its beginning."""
+    """Return an event with complete values, however long they are.
+
+    The end of a call also has the call's input.
+    """
     events = SessionTimeline(session_id).read_events_by_id([event_id])
     if not events:
         raise Http404
@@ -123,7 +126,7 @@ def show_event_image(
     column: str,
     number: int,
 ) -> HttpResponse:
-    """Return the picture in one content block. Only what is a picture by its bytes is answered."""
+    """Return the image in a content block. Raises Http404 if its bytes are not of a supported image type."""
     if column not in TITLES:
         raise Http404
     blocks = extract_content_blocks(getattr(find_event_or_404(session_id, event_id), column))

@@ -1,4 +1,4 @@
-"""A session as a file, and on paper."""
+"""A session as a file, and as a page to print."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dashboard.timeline.heading import build_session_header
 from dashboard.timeline.query import TimelineQuery
 from dashboard.timeline.rows import prepare_timeline_rows
 
-MOST_PRINTED = 1_000  # rows: a browser lays out no more in reasonable time
+MOST_PRINTED = 1_000  # rows; a browser cannot lay out more in reasonable time
 
 
 def session_file_name(session: Session) -> str:
@@ -32,7 +32,7 @@ def session_file_name(session: Session) -> str:
 @require_safe
 @require_viewer
 def export_session_ndjson(request: HtmxHttpRequest, session_id: str) -> StreamingHttpResponse:  # noqa: ARG001
-    """Return every event, in timeline order, as one JSON object a line."""
+    """Return all events in timeline order, one JSON object per line."""
     session = get_object_or_404(Session, pk=session_id)
     return build_ndjson_response(
         session_file_name(session), (export_event_as_dict(event) for event in walk_session_events(session))
@@ -53,7 +53,7 @@ def export_session_markdown(request: HtmxHttpRequest, session_id: str) -> Stream
 @require_safe
 @require_viewer
 def show_session_evidence(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Show the session's requests and decisions, and how each stands in the audit log's tree."""
+    """Show the session's requests and decisions, and the state of each in the audit log's Merkle tree."""
     session = get_object_or_404(Session, pk=session_id)
     session_audit_entries = load_session_audit_entries(session)
     context = build_session_header(session, TimelineQuery.parse_timeline_query(request.GET)) | {

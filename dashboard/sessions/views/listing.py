@@ -1,4 +1,4 @@
-"""The list of sessions."""
+"""The list of sessions with the buttons above it, and its exports. What narrows the list is in `filters`."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from dashboard.sessions.tables import COLUMN_LABELS, ORDERS, SHOWN_BY_DEFAULT, S
 PAGE = 25
 MOST_CHOICES = 300
 MOST_CHILDREN = 100
-MOST_FOLLOWED = 16  # running sessions whose rows a list follows beside the topics of the page
+MOST_FOLLOWED = 16  # running sessions whose rows a list follows, in addition to the topics of the page
 STATUSES = (*LIVE, *ENDED)
-KEPT = ("status", "dir", "parent", "errors", "waiting", "archived")  # by the form of filters
+KEPT = ("status", "dir", "parent", "errors", "waiting", "archived")  # preserved by the form of filters
 EXPORTED_AT_ONCE = 200
 EXPORT_COLUMNS = (
     "session_id",
@@ -83,7 +83,7 @@ class ColumnChoice:
 @vary_on_headers("HX-Request")
 @require_viewer
 def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
-    """List sessions, newest first: those that nobody's session started, or whatever the filters ask for."""
+    """List sessions, the latest first: those without a parent, or those that match the filters."""
     assert request.user.is_authenticated
     narrowed, context = build_results_context(request)
     if wants_fragment(request):
@@ -118,13 +118,13 @@ def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def build_results_context(request: HtmxHttpRequest) -> tuple[SessionFilter, dict[str, Any]]:
-    """Return the filters of the request's query, and what `sessions/_results.html` draws by them."""
+    """Return the filters of the query string, and the context of `sessions/_results.html`."""
     assert request.user.is_authenticated
     query = request.GET
     narrowed = SessionFilter(query, queryset=Session.objects.all())
     pins = SessionPin.objects.filter(user_id=request.user.pk)
     pinned_ids = set(pins.values_list("session_id", flat=True))
-    # Pinned sessions stand before all pages of the plain list, in the same order.
+    # Without filters, pinned sessions come first on the first page, in the same order as the others.
     pinned_first = bool(pinned_ids) and not narrowed.has_any_filter
     listed = narrowed.qs.exclude(pk__in=pinned_ids) if pinned_first else narrowed.qs
     table = build_session_table(listed, query)
@@ -153,7 +153,7 @@ def build_results_context(request: HtmxHttpRequest) -> tuple[SessionFilter, dict
 
 
 def build_session_table(rows: Any, query: QueryDict) -> SessionTable:
-    """Return the table of these sessions in the order that the query asks for."""
+    """Return a table of these sessions in the order of the query's `sort`."""
     table = SessionTable(rows)
     table.order_by = query.get("sort") or "-started"
     return table
@@ -162,7 +162,7 @@ def build_session_table(rows: Any, query: QueryDict) -> SessionTable:
 @require_safe
 @require_viewer
 def list_current_session_rows(request: HtmxHttpRequest) -> HttpResponse:
-    """Return the rows of the sessions that `id` names, as they are now, for a list to take its numbers from."""
+    """Return the current rows of the sessions in `id`, with which a list updates its numbers."""
     sessions = Session.objects.filter(pk__in=request.GET.getlist("id")[:PAGE])
     return render(request, "sessions/_children.html", {"rows": load_session_rows(sessions)})
 
@@ -170,7 +170,7 @@ def list_current_session_rows(request: HtmxHttpRequest) -> HttpResponse:
 @require_safe
 @require_viewer
 def list_child_sessions(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Return the rows of the sessions that one started, the oldest first, and how many more there are."""
+    """Return the rows of a session's children, the oldest first, and how many more there are."""
     assert request.user.is_authenticated
     sessions = Session.objects.filter(parent_session_id=session_id).order_by("created_at", "session_id")
     listed = list(sessions[: MOST_CHILDREN + 1])
@@ -186,14 +186,14 @@ def list_child_sessions(request: HtmxHttpRequest, session_id: str) -> HttpRespon
 @require_safe
 @require_viewer
 def export_session_list_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
-    """Return the sessions that the same filters list, all pages of them and in the same order, as CSV."""
+    """Return all sessions that match the filters as CSV, in the order of the list."""
     return build_csv_response("sessions", EXPORT_COLUMNS, walk_exported_sessions(request))
 
 
 @require_safe
 @require_viewer
 def export_session_list_ndjson(request: HtmxHttpRequest) -> StreamingHttpResponse:
-    """Return the sessions that the same filters list as one JSON object a line."""
+    """Return all sessions that match the filters, one JSON object per line."""
     return build_ndjson_response("sessions", walk_exported_sessions(request))
 
 
@@ -202,7 +202,7 @@ def walk_exported_sessions(request: HtmxHttpRequest) -> Iterator[dict[str, Any]]
     listed = build_session_table(narrowed.qs, request.GET).data.data
     ids = list(
         listed.values_list("pk", flat=True)
-    )  # at once: a server-side cursor would stay open for minutes
+    )  # all at once, because a server-side cursor would stay open for minutes
     for start in range(0, len(ids), EXPORTED_AT_ONCE):
         some = ids[start : start + EXPORTED_AT_ONCE]
         sessions = Session.objects.in_bulk(some)
@@ -243,7 +243,10 @@ def export_session_row(row: SessionRow) -> dict[str, Any]:
 
 
 def session_ids_to_follow_live(rows: Iterable[SessionRow]) -> list[str]:
-    """Return the sessions whose rows follow their events. An id with blanks in it cannot be a topic."""
+    """Return the ids of live sessions whose rows are updated by events.
+
+    An id that contains white space cannot be a topic and is left out.
+    """
     return [row.session.pk for row in rows if row.is_live and len(row.session.pk.split()) == 1][
         :MOST_FOLLOWED
     ]

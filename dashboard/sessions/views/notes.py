@@ -1,4 +1,4 @@
-"""Writing a note to the agent of a session at work, and seeing what became of it."""
+"""Writing a note to the agent of a running session, and showing what became of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dashboard.sessions.views.steering import render_composer_parts
 @never_cache
 @require_viewer
 def show_session_notes(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """The session's newest notes, fetched again when one is written or delivered."""
+    """Return the session's latest notes. A page loads them again when a note is written or delivered."""
     session = get_object_or_404(Session, pk=session_id)
     return render(request, "sessions/_notes_now.html", build_notes_context(session))
 
@@ -33,7 +33,7 @@ def show_session_notes(request: HtmxHttpRequest, session_id: str) -> HttpRespons
 @require_approver
 @limit_body(UPLOAD)
 def write_session_note_view(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Write a note. A script gets what is around the field, or what is wrong with the note."""
+    """Write a note. A script receives the updated parts around the field, or the error as JSON."""
     session = get_object_or_404(Session, pk=session_id)
     try:
         if request.FILES:

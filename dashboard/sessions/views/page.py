@@ -1,4 +1,4 @@
-"""Sessions: the list and one session's live timeline."""
+"""A session's page: its live timeline, its header and its minimap."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ from dashboard.timeline.query import TimelineQuery, load_query_window
 from dashboard.timeline.rows import prepare_timeline_rows
 from dashboard.timeline.updates import load_request_rows
 
-SHORTEST_WITH_MINIMAP = 25  # events: fewer are read at one look
-NESTED = 60  # events of a child that are read inside its parent
+SHORTEST_WITH_MINIMAP = 25  # events; a shorter session fits on a screen
+NESTED = 60  # events of a child that are shown inside its parent's timeline
 
 
 @require_safe
 @vary_on_headers("HX-Request")
 @require_viewer
 def show_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Show a window of a session's timeline; a fragment has the window alone."""
+    """Show a window of a session's timeline. A fragment contains only the window."""
     session = get_object_or_404(Session, pk=session_id)
     query = TimelineQuery.parse_timeline_query(request.GET)
     context = build_window_context(session, query)
@@ -66,9 +66,10 @@ def show_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
 @require_safe
 @require_viewer
 def list_new_timeline_rows(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Return what arrived since change `since`: rows to append, calls that are complete now, the next `since`.
+    """Return what arrived since change `since`: new rows, calls that are now complete, and the next `since`.
 
-    Where too much has happened, or the reader's place is no longer kept, htmx is told to load the end afresh.
+    If too much has happened, or the changes since then were pruned, htmx is redirected to the end of the
+    timeline.
     """
     session = get_object_or_404(Session, pk=session_id)
     query = TimelineQuery.parse_timeline_query(request.GET)
@@ -97,7 +98,10 @@ def list_new_timeline_rows(request: HtmxHttpRequest, session_id: str) -> HttpRes
 @require_safe
 @require_viewer
 def show_session_header(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Return the session's summary, for a page that did not get it from the stream (timeline.updates)."""
+    """Return the session's summary, for a page that did not receive it from the stream.
+
+    dashboard.timeline.updates sends it to the stream.
+    """
     session = get_object_or_404(Session, pk=session_id)
     return render(request, "sessions/_summary.html", build_session_header(session, TimelineQuery()))
 
@@ -105,7 +109,7 @@ def show_session_header(request: HtmxHttpRequest, session_id: str) -> HttpRespon
 @require_safe
 @require_viewer
 def show_child_session_timeline(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Return the beginning of a child's timeline, to be read inside its parent's."""
+    """Return the beginning of a child's timeline, to show it inside its parent's."""
     session = get_object_or_404(Session, pk=session_id)
     timeline = SessionTimeline(session.pk)
     window = timeline.read_first_events(NESTED)
@@ -120,7 +124,7 @@ def show_child_session_timeline(request: HtmxHttpRequest, session_id: str) -> Ht
 @require_safe
 @require_viewer
 def show_session_minimap(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Return the strip of the whole session as it was seconds ago; nothing while it is short."""
+    """Return the minimap of the whole session, which may be seconds old. A short session has none."""
     session = get_object_or_404(Session, pk=session_id)
     query = TimelineQuery.parse_timeline_query(request.GET)
     drawn = build_session_minimap(session, query, load_recent_event_counts(session.pk))
@@ -130,7 +134,7 @@ def show_session_minimap(request: HtmxHttpRequest, session_id: str) -> HttpRespo
 def build_session_minimap(
     session: Session, query: TimelineQuery, counts: SessionEventCounts, window: EventWindow | None = None
 ) -> Minimap | None:
-    """Return the strip of a session that is longer than a screen, framing the window."""
+    """Return the minimap of a session, with a frame around the window; None if the session is short."""
     if counts.total < SHORTEST_WITH_MINIMAP:
         return None
     slots = load_session_density(session.pk, total=counts.total, errors=counts.errors)
@@ -147,12 +151,11 @@ def build_session_minimap(
 @require_safe
 @require_viewer
 def jump_to_next_or_previous_event(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Lead on to the next or previous error or message.
+    """Redirect to the next or previous error or message.
 
-    It is sought from `place`, or from the row of the event `event`.
-
-    Errors follow one another in the order in which they were reported. What else that row tells of is passed over: the
-    MCP gateway and the agent may both tell of one error.
+    The search starts at the position `place`, or at the row of the event `event`. Errors are in the order in
+    which they were reported. Further errors in the same row are skipped, because the MCP gateway and the
+    agent may both report the same error.
     """
     session = get_object_or_404(Session, pk=session_id)
     query = TimelineQuery.parse_timeline_query(request.GET)
@@ -191,7 +194,7 @@ def jump_to_next_or_previous_event(request: HtmxHttpRequest, session_id: str) ->
 
 
 def build_timeline_filters(session: Session, query: TimelineQuery) -> TimelineFilters:
-    """Return the timeline's filters; words are looked up in the search index."""
+    """Return the filters of the timeline. Words of the query are looked up in the search index."""
     return query.build_event_filters_of_query(search_within_session(session, query))
 
 
@@ -200,7 +203,7 @@ def search_within_session(session: Session, query: TimelineQuery) -> IndexWalkRe
 
 
 def build_window_context(session: Session, query: TimelineQuery) -> dict[str, Any]:
-    since = newest_feed_change_id()  # before the rows, so that nothing can fall between them
+    since = newest_feed_change_id()  # read before the rows, so that no change in between is missed
     within_session = search_within_session(session, query)
     timeline = SessionTimeline(session.pk, query.build_event_filters_of_query(within_session))
     window = load_query_window(query, timeline, live=session.status in LIVE)

@@ -1,4 +1,4 @@
-"""What people do with sessions in the list: tags, pins, the archive, columns and saved views."""
+"""Actions in the list of sessions: tags, pins, the archive, columns and saved views."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dashboard.sessions.tables import COLUMN_LABELS
 from dashboard.sessions.views.listing import build_results_context
 
 Act = Callable[[Sequence[str], str, User, datetime], int]
-# By the value of the button: the act, and what is said of one session and of several that it changed.
+# By the value of the button: the action, and the participle for the message about the changed sessions.
 ACTS: dict[str, tuple[Act, str]] = {
     "pin": (lambda ids, _tags, user, now: session_lists.pin_sessions(ids, user=user, now=now), "pinned"),
     "unpin": (
@@ -69,7 +69,10 @@ def session_list_url(query: str) -> str:
 @require_POST
 @require_viewer
 def apply_action_to_chosen_sessions(request: HtmxHttpRequest) -> HttpResponse:
-    """Do one thing with the chosen sessions, or turn the pin of one, and show the list `back` again."""
+    """Apply an action to the chosen sessions, or toggle the pin of one.
+
+    The response is the list of sessions with the query `back`.
+    """
     assert request.user.is_authenticated
     back = request.POST.get("back", "")[: session_lists.MAX_QUERY_LENGTH]
     now = timezone.now()
@@ -90,9 +93,9 @@ def apply_action_to_chosen_sessions(request: HtmxHttpRequest) -> HttpResponse:
         else:
             raise BadRequest("Choose what to do with the sessions.")
     if wants_fragment(request) and messages.get_messages(request):
-        return HttpResponse(headers={"HX-Redirect": session_list_url(back)})  # whose page says why not
+        return HttpResponse(headers={"HX-Redirect": session_list_url(back)})  # the page shows the message
     if wants_fragment(request):
-        request.GET = QueryDict(back)  # what links of the fragment are built from
+        request.GET = QueryDict(back)  # the links in the fragment are built from it
         return render(request, "sessions/_results.html", build_results_context(request)[1])
     return redirect(session_list_url(back))
 
@@ -100,7 +103,7 @@ def apply_action_to_chosen_sessions(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_viewer
 def save_visible_session_columns(request: HtmxHttpRequest) -> HttpResponse:
-    """Keep which columns this person's list shows."""
+    """Store which columns this person's list shows."""
     assert request.user.is_authenticated
     chosen = request.POST.getlist("column")
     session_lists.save_session_list_columns(
@@ -112,7 +115,7 @@ def save_visible_session_columns(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_viewer
 def save_or_delete_session_list_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Save the filters of the list `back` under a name, or delete a saved view."""
+    """Save the filters of the query `back` under a name, or delete a saved view."""
     assert request.user.is_authenticated
     back = request.POST.get("back", "")
     with refusals.show_refusal_as_message(request):
@@ -146,7 +149,7 @@ class SessionTagsForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_viewer
 def show_or_change_session_tags(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Show one session's tags, pin and archive, and let people change them."""
+    """Show a session's tags, pin and archive state, and change them on POST."""
     assert request.user.is_authenticated
     session = get_object_or_404(Session, pk=session_id)
     tags = list(SessionTag.objects.filter(session=session).order_by("tag").values_list("tag", flat=True))

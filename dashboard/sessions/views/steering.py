@@ -1,4 +1,4 @@
-"""Steering a session from its page: the next prompt, the queue, this turn, what its agent lets one set."""
+"""Steering a session from its page: the next prompt, the queue, the current turn, the agent's settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOST_BYTES = 8 * 1024 * 1024  # of all images of a prompt
 @require_approver
 @limit_body(UPLOAD)
 def send_session_prompt(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Order the session's next turn; while one is at work it waits in the queue. A script gets the queue."""
+    """Order the session's next turn, which waits while another one runs. A script receives the new queue."""
     session = get_object_or_404(Session, pk=session_id)
     assert request.user.is_authenticated
     try:
@@ -61,7 +61,7 @@ def send_session_prompt(request: HtmxHttpRequest, session_id: str) -> HttpRespon
 
 
 def read_prompt_images(request: HtmxHttpRequest) -> list[dict[str, str]]:
-    """Return the images of a form as a prompt carries them. Raises BadRequest and RequestTooLarge."""
+    """Return the images of a form in the format of a prompt. Raises BadRequest and RequestTooLarge."""
     files = request.FILES.getlist("files")
     if len(files) > MOST_IMAGES:
         raise BadRequest(f"A prompt may have at most {MOST_IMAGES} images.")
@@ -76,7 +76,7 @@ def read_prompt_images(request: HtmxHttpRequest) -> list[dict[str, str]]:
 
 
 def render_composer_parts(request: HtmxHttpRequest, session: Session) -> HttpResponse:
-    """Return what has changed around the field after something was sent."""
+    """Return the parts around the field that change after something was sent."""
     session.refresh_from_db()
     context = build_steering_context(session) | build_notes_context(session)
     return render(request, "sessions/_steer_sent.html", context)
@@ -85,7 +85,7 @@ def render_composer_parts(request: HtmxHttpRequest, session: Session) -> HttpRes
 @require_POST
 @require_approver
 def stop_session_turn(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Stop what the session does just now; what is queued goes on after it."""
+    """Stop the session's current turn. Queued prompts run after it."""
     assert request.user.is_authenticated
     session = get_object_or_404(Session, pk=session_id)
     with refusals.show_refusal_as_message(request, missing_is_404=True):
@@ -103,7 +103,7 @@ def stop_session_turn(request: HtmxHttpRequest, session_id: str) -> HttpResponse
 @require_POST
 @require_approver
 def remove_queued_prompt(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Remove a prompt from the queue before its turn comes."""
+    """Remove a prompt from the queue before it runs."""
     assert request.user.is_authenticated
     with refusals.show_refusal_as_message(request, missing_is_404=True):
         run = get_object_or_404(Run, pk=request.POST.get("run", ""), session_id=session_id)
@@ -117,7 +117,7 @@ def remove_queued_prompt(request: HtmxHttpRequest, session_id: str) -> HttpRespo
 @require_POST
 @require_approver
 def send_session_command(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Have the session's runner set something: `what` is KIND, or set_config:OPTION, and after `=` the value."""
+    """Send a command to the session's runner. `what` has the format of `parse_session_command`."""
     assert request.user.is_authenticated
     get_object_or_404(Session, pk=session_id)
     with refusals.show_refusal_as_message(request, missing_is_404=True):
@@ -133,7 +133,10 @@ def send_session_command(request: HtmxHttpRequest, session_id: str) -> HttpRespo
 
 
 def parse_session_command(command_text: str) -> dict[str, Any]:
-    """Return a button's word as a command: `set_mode=plan`, `set_config:effort=high`, `remove_worktree=discard`."""
+    """Return a button's value as a command.
+
+    Examples: `set_mode=plan`, `set_config:effort=high`, `remove_worktree=discard`.
+    """
     kind, _, value = command_text.partition("=")
     kind, _, option = kind.partition(":")
     if kind == "remove_worktree":

@@ -1,4 +1,4 @@
-"""A session with those that it started, and those that started it, as a graph."""
+"""A graph of a session, of the sessions that it started, and of those that started it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.looks.charts import LinkGraph, OutlineNode, build_link_graph
 
-MOST_SESSIONS = 60  # in one graph; more cannot be told apart
+MOST_SESSIONS = 60  # in one graph; more would be illegible
 MOST_LEVELS = 5
 TONES = (("ask", "At work"), ("allow", "Finished"), ("deny", "Error"), ("none", "Other"))
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTree:
-    """Sessions by level, the one that started all others first; `is_whole` where none was left out."""
+    """Sessions by level, starting with the root. `is_whole` is False if sessions were left out."""
 
     levels: Sequence[Sequence[Session]]
     is_whole: bool
 
     @property
     def all_sessions(self) -> list[Session]:
-        """Return the sessions of all levels."""
+        """The sessions of all levels."""
         return [session for level in self.levels for session in level]
 
 
@@ -65,9 +65,9 @@ def show_session_tree(request: HtmxHttpRequest, session_id: str) -> HttpResponse
 
 
 def load_session_tree(session: Session) -> SessionTree:
-    """Return the sessions around one: up to the one that nobody's session started, and down from there.
+    """Return the tree around a session: its ancestors up to the root, and the root's descendants.
 
-    Parents come from other programs, and may lead in a circle: no session is taken twice.
+    Other programs report the parents, which may form a cycle. No session is included twice.
     """
     root, ancestors = session, {session.pk}
     while root.parent_session_id and root.parent_session_id not in ancestors and len(ancestors) < MOST_LEVELS:
@@ -124,7 +124,7 @@ def build_session_graph(
 def build_session_outline(
     tree: SessionTree, agents: dict[str, LinkedAgent], session_titles: dict[str, str]
 ) -> list[OutlineNode]:
-    """Return the sessions of the graph, each below the one that started it."""
+    """Return the sessions of the graph as an outline, each below its parent."""
     nodes = {
         row.pk: OutlineNode(
             find_box_label(row, agents, session_titles),
@@ -147,7 +147,7 @@ def find_box_label(row: Session, agents: dict[str, LinkedAgent], session_titles:
 
 
 def css_tone_of_session_status(status: str) -> str:
-    """Return the look of the line to a session: whether it is at work, failed or ended."""
+    """Return the tone of the link to a session: at work, finished, failed or other."""
     if status == Session.Status.ERROR:
         return "deny"
     return "ask" if status in AT_WORK else "allow" if status == Session.Status.FINISHED else "none"

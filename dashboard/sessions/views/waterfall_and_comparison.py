@@ -28,7 +28,10 @@ from dashboard.timeline.waterfall import Waterfall, WaterfallQuery, build_waterf
 @require_safe
 @require_viewer
 def show_session_waterfall(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Show when everything in a stretch of the session happened. A drag over the axis leads to its stretch."""
+    """Show the events of a range of the session on a time axis.
+
+    A drag over the axis redirects to the dragged range.
+    """
     session = get_object_or_404(Session, pk=session_id)
     query = WaterfallQuery.parse_waterfall_query(request.GET)
     drag = parse_dragged_percent_range(request.GET.get("left", ""), request.GET.get("right", ""))
@@ -49,7 +52,7 @@ def show_session_waterfall(request: HtmxHttpRequest, session_id: str) -> HttpRes
 
 
 def build_waterfall_minimap(session: Session, query: WaterfallQuery, waterfall: Waterfall) -> object:
-    """Return the strip of the whole session, whose slices lead to their stretches of the waterfall."""
+    """Return the minimap of the whole session, with links to the ranges of the waterfall."""
     counts = load_recent_event_counts(session.pk)
     slots = load_session_density(session.pk, total=counts.total, errors=counts.errors)
     return build_minimap(
@@ -62,7 +65,7 @@ def build_waterfall_minimap(session: Session, query: WaterfallQuery, waterfall: 
 
 
 def parse_dragged_percent_range(left: str, right: str) -> tuple[float, float] | None:
-    """Return two places of the picture in percent; None where they are none."""
+    """Return the two ends of a drag in percent of the width, or None if they are not valid."""
     try:
         first, last = float(left), float(right)
     except ValueError:
@@ -73,7 +76,7 @@ def parse_dragged_percent_range(left: str, right: str) -> tuple[float, float] | 
 @require_safe
 @require_viewer
 def compare_sessions(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Show the session beside another one, or sessions that are worth comparing with it."""
+    """Show the session next to another one, or sessions to compare it with."""
     session, now = get_object_or_404(Session, pk=session_id), timezone.now()
     typed = request.GET.get("with", "").strip()[:500].replace("\0", "")
     other = Session.objects.filter(pk=typed).first() if typed else None
