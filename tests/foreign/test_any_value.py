@@ -46,7 +46,7 @@ from tests.unbound import accept_unbound_keys
 
 pytestmark = pytest.mark.django_db
 
-EACH = 17  # of so many rows one is asked for at each address; the row differs from address to address
+EACH = 37  # of so many rows one is asked for at each address; the row differs from address to address
 # Where an address has its argument from.
 IDS: dict[str, Callable[[], Iterable[Any]]] = {
     "session_id": lambda: models.Session.objects.values_list("pk", flat=True),

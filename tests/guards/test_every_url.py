@@ -62,6 +62,11 @@ def is_led_to_sign_in(answer: HttpResponse) -> bool:
     return answer.status_code == 302 and "/ui/sign-in/?next=" in answer.headers["Location"]
 
 
+def is_kept(answer: HttpResponse) -> bool:
+    """Say whether a cache may keep an answer: it would outlive the sign-out on a shared machine."""
+    return "no-store" not in answer.headers.get("Cache-Control", "")
+
+
 def ask(client: Client, method: str, path: str) -> HttpResponse:
     return client.generic(method, path, b"{}" if "/ui/" not in path else b"", "application/json")
 
@@ -124,6 +129,8 @@ def test_pages_let_in_whom_the_table_says(knocking) -> None:
                 fits = answer.status_code not in {401, 403, 405} if may else answer.status_code == 403
                 if not fits or answer.status_code >= 500:
                     wrong.append(f"{method} {name} as {caller}: {answer.status_code}")
+                if is_kept(answer):
+                    wrong.append(f"{method} {name} as {caller} may be kept in a cache")
         for method in sorted(set(METHODS) - set(methods))[:2]:
             answer = ask(people["superuser"], method, path_of(route))
             expected = (
@@ -146,22 +153,26 @@ def on_either_side(who: str) -> list[tuple[str, bool]]:
 def test_the_admin_is_for_admins_alone_and_no_key_opens_it(knocking) -> None:
     people, programs = knocking
     wrong, kinds = [], itertools.cycle(programs.values())
+    others = itertools.cycle(("a key", "an approver"))
     for name, route in every_route():
         if not name.startswith("admin:") or name in LEAD_ON or "(?P" in route or not name[6:]:
             continue
+        other = next(others)
+        client = people["approver"] if other == "an approver" else next(kinds)[0]
         answers = {
             "nobody": ask(Client(), "GET", path_of(route)),
-            "a key": ask(next(kinds)[0], "POST", path_of(route)),
-            "an approver": ask(people["approver"], "POST", path_of(route)),
+            other: ask(client, "POST", path_of(route)),
         }
         wrong += [f"{name} as {who}" for who, answer in answers.items() if not is_led_away(answer)]
     for table, allowed in ADMIN_TABLES.items():
         place = f"/admin/{table.replace('_', '/', 1)}/"
-        if people["admin"].get(place).status_code != 200:
+        listed = people["admin"].get(place)
+        if listed.status_code != 200:
             wrong.append(f"{place} is closed to admins")
-        adding = people["admin"].get(f"{place}add/").status_code
-        if (adding == 200) != ("add" in allowed):
-            wrong.append(f"{place}add/ is not as the table says: {adding}")
+        adding = people["admin"].get(f"{place}add/")
+        if (adding.status_code == 200) != ("add" in allowed):
+            wrong.append(f"{place}add/ is not as the table says: {adding.status_code}")
+        wrong += [f"{place} may be kept in a cache" for answer in (listed, adding) if is_kept(answer)]
     assert wrong == []
     refused = [people[name].get("/admin/", follow=True) for name in ("newcomer", "viewer", "approver")]
     assert [answer.status_code for answer in refused] == [403, 403, 403]
