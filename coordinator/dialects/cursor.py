@@ -94,11 +94,14 @@ class CursorHook(HookWithoutCallId):
 
 
 def parse_json_or_text(text: str) -> Any:
-    """Return what a JSON text says, or the text where it is none."""
+    """Return what a JSON text says, or the text itself where it is none or names a field twice."""
+    body = text.encode("utf-8", "surrogatepass")
     try:
-        return hooks.decode_json_text(text.encode("utf-8", "surrogatepass"))
+        value = hooks.decode_json_text(body)
+        hooks.reject_duplicate_keys(body, value)
     except UnprocessableRequest:
         return text
+    return value
 
 
 # --- events -----------------------------------------------------------------------------------------------

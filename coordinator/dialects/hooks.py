@@ -170,6 +170,9 @@ H = TypeVar("H", bound=AgentHook)
 OPENED_PER_CHARACTER = 10  # bytes of memory
 # Fields that are extracted from a hook also where its body is no valid JSON.
 SURE_FIELDS = ("tool_name", "tool_use_id", "tool_call_id", "mcp_server_name", "turn_id", "generation_id")
+# Fields of hooks in which an agent has the input of a call, or a part of it.
+CALL_INPUT_FIELDS = frozenset({"tool_input", "command", "edits", "file_path"})
+SPACE_BEFORE_COLON = re.compile(rb'"[ \t\r\n]+:')
 MOST_OF_UNREAD = 2_000  # bytes of a body that cannot be read which its event shows
 UNREAD = "unreadable_hook"
 
@@ -267,11 +270,11 @@ class UnreadableJson(UnprocessableRequest):
 def decode_hook_body(body: bytes) -> Any:
     """Return what a hook's body says (`decode_json_text`).
 
-    Raises UnreadableJson where a call's input names a field twice.
+    Raises UnreadableJson where the hook of a call names a field twice.
     """
     value = decode_json_text(body)
-    if isinstance(value, dict) and "tool_input" in value and body.count(b'":') > count_json_keys(value):
-        reject_duplicate_keys(broken_hooks.strip_byte_order_mark(body))
+    if isinstance(value, dict) and not CALL_INPUT_FIELDS.isdisjoint(value):
+        reject_duplicate_keys(broken_hooks.strip_byte_order_mark(body), value)
     return value
 
 
@@ -281,8 +284,15 @@ def count_json_keys(value: Any) -> int:
     return sum(map(count_json_keys, value)) if isinstance(value, list) else 0
 
 
-def reject_duplicate_keys(body: bytes) -> None:
-    """Raise UnreadableJson for an object with a duplicate key: readers differ in which one they take."""
+def reject_duplicate_keys(body: bytes, value: Any) -> None:
+    """Raise UnreadableJson for an object with a duplicate key: readers differ in which one they take.
+
+    Args:
+        body: JSON in UTF-8, without a byte order mark.
+        value: What it says. A body with as many keys as that is not read once more.
+    """
+    if body.count(b'":') <= count_json_keys(value) and not SPACE_BEFORE_COLON.search(body):
+        return
 
     def reject_duplicate_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = {name for name, _ in pairs}

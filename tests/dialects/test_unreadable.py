@@ -88,6 +88,38 @@ def test_a_field_that_stands_twice_is_refused_by_name(name: str) -> None:
     assert "'command' stands twice" in (DIALECTS[name].read_hook(body, AT).unread or "")
 
 
+SPACINGS = {"compact": (",", ":"), "as written": (", ", ": "), "a space before the colon": (" , ", " : ")}
+
+
+@every_agent
+@pytest.mark.parametrize("spacing", SPACINGS.values(), ids=SPACINGS)
+def test_a_field_that_stands_twice_in_a_call_as_its_agent_posts_it_is_refused(
+    name: str, spacing: tuple[str, str]
+) -> None:
+    dialect, doubled = DIALECTS[name], 0
+    for payload in PAYLOADS[name]:
+        hook = dialect.read_hook(body_of(payload), AT)
+        if not dialect.is_call_hook(hook) or not isinstance(hook.tool_input, dict):
+            continue
+        body = json.dumps(payload, separators=spacing)
+        for field, value in hook.tool_input.items():
+            whole = json.dumps(field) + spacing[1] + json.dumps(value, separators=spacing)
+            if body.count(whole) != 1:  # it comes as a text
+                continue
+            twice = body.replace(whole, json.dumps(field) + spacing[1] + '"x"' + spacing[0] + whole).encode()
+            for posted in (twice, b"\xff\xfe" + twice.decode().encode("utf-16-le")):
+                assert f"{field!r} stands twice" in (dialect.read_hook(posted, AT).unread or ""), field
+            doubled += 1
+    assert doubled or name in {"opencode", "kilo"}
+
+
+def test_an_input_that_comes_as_a_text_and_names_a_field_twice_is_shown_as_that_text() -> None:
+    payload = next(one for one in PAYLOADS["cursor"] if one["hook_event_name"] == "beforeMCPExecution")
+    for text in ('{"path": "a", "path": "b"}', '{"path" : "a", "path" : "b"}'):
+        hook = DIALECTS["cursor"].read_hook(body_of(payload | {"tool_input": text}), AT)
+        assert hook.tool_input == text
+
+
 def test_a_field_within_the_input_does_not_pass_for_the_hook_s_own() -> None:
     names = ("tool_name", "session_id")
     assert extract_unambiguous_fields(

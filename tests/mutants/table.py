@@ -796,6 +796,24 @@ MUTANTS = (
         ("tests/claude_code/test_shell_lines.py",),
     ),
     Mutant(
+        "hooks: a field that is named twice",
+        "coordinator/dialects/hooks.py",
+        "        reject_duplicate_keys(broken_hooks.strip_byte_order_mark(body), value)\n",
+        "        reject_duplicate_keys(body, value)\n",
+        (
+            "tests/dialects/test_unreadable.py::test_a_field_that_stands_twice_in_a_call_as_its_agent_posts_it_is_refused",
+        ),
+    ),
+    Mutant(
+        "hooks: a field that is named twice, with spaces",
+        "coordinator/dialects/hooks.py",
+        " and not SPACE_BEFORE_COLON.search(body)",
+        "",
+        (
+            "tests/dialects/test_unreadable.py::test_a_field_that_stands_twice_in_a_call_as_its_agent_posts_it_is_refused",
+        ),
+    ),
+    Mutant(
         "hooks: rule about call_tool",
         "coordinator/edge/policy/rulings.py",
         "if by_wrapper.decision in {ASK, DENY} else ruling",

@@ -33,7 +33,7 @@ def run_connection_test_steps(
 ) -> Iterator[TrialStep]:
     """Try each hop from the agent's hook to a session on the server; stop at the first that fails.
 
-    The session stays and is ended: it is where people see that this machine reports.
+    The session is not deleted: it is where people see that this machine reports.
     """
     mark = f"{TRIAL_SESSION_PREFIX}{uuid.uuid4()}"
     step = run_timed_test_step("Reach the server with the key", lambda: require_server_accepts_key(url, key))
@@ -87,6 +87,6 @@ def wait_for_reported_test_session(url: str, key: str, mark: str) -> str:
     while time.monotonic() < deadline:
         reported_session = http_requests.find_reported_session(url, key, mark)
         if reported_session is not None:
-            return f"{reported_session}. It stays in the list of sessions, ended."
+            return f"{reported_session}. It stays in the list of sessions."
         time.sleep(0.1)
     raise http_requests.ServerRequestFailed("The hook was accepted, but its session did not appear.")
