@@ -19,8 +19,14 @@ import signal
 import sys
 import time
 
-from coordinator.client import broken_hooks, plan_files, real_paths, settings, transcript_lines
-from coordinator.client import offline_block_list as held
+from coordinator.client import (
+    broken_hooks,
+    offline_block_list,
+    plan_files,
+    real_paths,
+    settings,
+    transcript_lines,
+)
 from coordinator.client.calling_process import CallingProcess
 from coordinator.client.connection import (
     InvalidServerAnswer,
@@ -60,9 +66,9 @@ MENDED = RETRY_STATUSES | {401, 403}  # what the same hook may be taken after
 LOOK_EVERY = 1.0  # seconds after which it is seen that the agent has gone
 LATE_WITHIN = 60.0  # seconds in which what was kept is sent
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-HELD_BY_RULE = "A rule in Signalbox holds such calls for certain, so it did not run."
-HELD_UNTOLD = "Signalbox has not said yet which calls may run without it, so it did not run."
-HELD_UNREAD = (
+BLOCKED_BY_RULE = "A rule in Signalbox holds such calls for certain, so it did not run."
+BLOCKED_WITHOUT_RULES = "Signalbox has not said yet which calls may run without it, so it did not run."
+BLOCKED_UNREADABLE = (
     "Signalbox could not read this call: it is not JSON. A rule may hold it for certain, so it did not run."
 )
 WHAT_TO_DO = (
@@ -73,7 +79,9 @@ NOBODY = (
     "Nobody answered in Signalbox before this agent's time limit, so the call did not run. Have it approved on the"
     " page Approvals, or try again when somebody is there. Do not work around it."
 )
-ASKS_ANYWAY = "A rule in Signalbox asks about this call, and Signalbox went away before anybody answered."
+SERVER_LOST_WHILE_ASKING = (
+    "A rule in Signalbox asks about this call, and Signalbox went away before anybody answered."
+)
 
 
 class HookStopped(BaseException):
@@ -142,7 +150,7 @@ class HookCommand:
         self._folder = ""
         self._is_pending: bool | None = None  # None: not found out yet
         self._is_known = False  # which calls are held
-        self._asks_for_approval = False  # a rule asks about this call, the server said
+        self._needs_approval = False  # a rule asks about this call, the server said
         self._reached = False  # the server said that it waits for somebody's answer
         self._why = ""  # there is no answer yet
         self._refusal = ""  # why the server refused it
@@ -339,12 +347,12 @@ class HookCommand:
         """Say whether a call must not run without an answer, as far as is known here."""
         if self._settings is None:
             return True
-        lines = held.load_offline_block_list(self._folder, self._agent.name)
+        lines = offline_block_list.load_offline_block_list(self._folder, self._agent.name)
         self._is_known = lines is not None
         if lines is None:
             return self._settings.should_block_offline_by_default(self._agent.name)
         tools = [self._tool] if self._also is None else [self._tool, self._also]
-        return any(held.is_tool_blocked_offline(lines, tool) for tool in tools)
+        return any(offline_block_list.is_tool_blocked_offline(lines, tool) for tool in tools)
 
     def _apply_hook_answer_headers(self, answer: HttpAnswer) -> float:
         """Take note of what a waiting call's answer says; returns how long the server may be silent from now on."""
@@ -352,7 +360,7 @@ class HookCommand:
         if answer.status == 200 and self.is_before_tool_call:
             pending_header = answer.headers.get("x-signalbox-holds-this")
             if pending_header is not None:
-                self._reached, self._is_pending, self._asks_for_approval = (
+                self._reached, self._is_pending, self._needs_approval = (
                     True,
                     pending_header == "yes",
                     pending_header != "no",
@@ -432,7 +440,7 @@ class HookCommand:
         hold_list_header = answer.headers.get("x-signalbox-held")
         if hold_list_header is not None:
             try:
-                held.save_offline_block_list(self._folder, self._agent.name, hold_list_header)
+                offline_block_list.save_offline_block_list(self._folder, self._agent.name, hold_list_header)
             except OSError as problem:
                 print_log_line(f"Signalbox's rules cannot be kept: {problem}")
 
@@ -500,7 +508,7 @@ class HookCommand:
                 break
         try:
             self.finish_unanswered_hook(
-                self._why or (NOBODY if self._asks_for_approval else "Signalbox did not answer in time.")
+                self._why or (NOBODY if self._needs_approval else "Signalbox did not answer in time.")
             )
         finally:
             os._exit(BLOCK)
@@ -508,18 +516,18 @@ class HookCommand:
     def finish_unanswered_hook(self, reason: str) -> NoReturn:
         """End without an answer of Signalbox: deny what is held, ask where a rule asks, else leave it to the agent."""
         is_call = self.is_before_tool_call
-        is_held = is_call and (
+        is_blocked = is_call and (
             self._is_pending if self._is_pending is not None else self._check_call_blocked_or_assume_so()
         )
-        if is_held:
-            because = HELD_BY_RULE if self._is_known else HELD_UNTOLD
-            because = HELD_UNREAD if self._unread and self._is_known else because
+        if is_blocked:
+            because = BLOCKED_BY_RULE if self._is_known else BLOCKED_WITHOUT_RULES
+            because = BLOCKED_UNREADABLE if self._unread and self._is_known else because
             explanation = reason if reason == NOBODY else f"{reason} {because} {WHAT_TO_DO}"
             answer = self._agent.build_call_denial_answer(self._event, explanation)
-        elif is_call and self._asks_for_approval:
+        elif is_call and self._needs_approval:
             explanation, answer = (
                 "",
-                self._agent.build_ask_in_terminal_answer(self._event, f"{reason} {ASKS_ANYWAY}"),
+                self._agent.build_ask_in_terminal_answer(self._event, f"{reason} {SERVER_LOST_WHILE_ASKING}"),
             )
         else:
             explanation, answer = "", None

@@ -144,7 +144,7 @@ _CURSOR_DENIES = CallAnswerForms(
     cursor_permission_answer("deny"),
     cursor_permission_answer("deny", build_cannot_ask_text("Cursor", "its window")),
 )
-_CURSOR_ASKS = CallAnswerForms(cursor_permission_answer("deny"), cursor_permission_answer("ask"))
+_CURSOR_DENY_AND_ASK = CallAnswerForms(cursor_permission_answer("deny"), cursor_permission_answer("ask"))
 
 
 def copilot_permission_answer(decision: str) -> dict[str, Any]:
@@ -247,8 +247,8 @@ HOOK_AGENTS = {
             {
                 "preToolUse": _CURSOR_DENIES,
                 "beforeReadFile": _CURSOR_DENIES,
-                "beforeShellExecution": _CURSOR_ASKS,
-                "beforeMCPExecution": _CURSOR_ASKS,
+                "beforeShellExecution": _CURSOR_DENY_AND_ASK,
+                "beforeMCPExecution": _CURSOR_DENY_AND_ASK,
             },
             cursor_tool_name,
         ),

@@ -30,7 +30,7 @@ from coordinator.client.settings import NotConnected
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 UNREACHED_FOR = 30.0  # seconds for which a server that cannot be reached is tried before a call is denied
 ENDS_WITHIN = 5.0  # seconds that a server has to end once its input has
-MOST_TOLD = 64 * 1024  # bytes of a result that are sent to Signalbox
+MAX_SENT_RESULT_BYTES = 64 * 1024  # bytes of a result that are sent to Signalbox
 NOBODY = "Signalbox could not be asked, so the call did not run: {}. Do not work around it; try again later."
 NO_CONNECTION = -32000
 
@@ -386,7 +386,7 @@ class LocalServerCall:
         body = {
             "is_error": is_error,
             "milliseconds": round((time.monotonic() - self.began) * 1000),
-            "result": result_text.encode()[:MOST_TOLD].decode(errors="ignore"),
+            "result": result_text.encode()[:MAX_SENT_RESULT_BYTES].decode(errors="ignore"),
         }
         with contextlib.suppress(Exception):
             post_to_signalbox(f"/api/mcp/calls/{quote(self._id, safe='')}/end", body)

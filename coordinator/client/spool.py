@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_HOOKS = 1_000
 MOST_BYTES = 16 << 20
 LARGEST = 2 << 20  # bytes of one hook
-HOOK_KEPT_FOR = 7 * 86_400.0  # seconds
+HOOK_RETENTION_SECONDS = 7 * 86_400.0
 LOCK_WITHIN = 5.0  # seconds for which a sender waits for the one before it
 
 
@@ -115,7 +115,7 @@ class HookSpool:
                     # A clock that was put back makes an age negative; one that is far off is useless.
                     if (
                         spooled_hook is not None
-                        and abs(time.time() - spooled_hook.at) < HOOK_KEPT_FOR
+                        and abs(time.time() - spooled_hook.at) < HOOK_RETENTION_SECONDS
                         and not tell(spooled_hook)
                     ):
                         return

@@ -49,7 +49,7 @@ from coordinator.demo.terminals import DemoTerminal
 from coordinator.identity.actors import system_actor
 from coordinator.lib import instants
 
-Tell = Callable[[str], object]
+WriteLine = Callable[[str], object]
 SPEED = 2.5  # calls take this many times less than the story says
 LONGEST_PAUSE = 8.0  # seconds
 NEW_RUN_EVERY = (5.0, 14.0)  # seconds, between these
@@ -99,7 +99,7 @@ class DemoApiClient:
 @dataclass(slots=True)
 class DemoFleet:
     api: DemoApiClient
-    say: Tell
+    say: WriteLine
     dice: Random = field(default_factory=Random)
     over: threading.Event = field(default_factory=threading.Event)
     stopped_runs: set[str] = field(default_factory=set)
@@ -143,7 +143,7 @@ def require_reachable_server(url: str) -> None:
         raise ServerUnreachable(f"No Signalbox answers at {url}. Start it with `signalbox serve`.") from None
 
 
-def run_demo_fleet(url: str, *, say: Tell, unanswered: str | None) -> None:
+def run_demo_fleet(url: str, *, say: WriteLine, unanswered: str | None) -> None:
     """Keep the fleet working on the server at `url` until Ctrl-C.
 
     The demo's people answer what it asks, unless `unanswered` says why not.

@@ -42,7 +42,7 @@ PLAN = {
     ),
     "planFilePath": "/home/dev/.claude/plans/stream-the-exports.md",
 }
-ASKED: Sequence[tuple[str, dict[str, Any], timedelta]] = (
+DEMO_QUESTIONS: Sequence[tuple[str, dict[str, Any], timedelta]] = (
     ("AskUserQuestion", QUESTION, timedelta(minutes=3)),
     ("ExitPlanMode", PLAN, timedelta(minutes=6)),
 )
@@ -51,7 +51,7 @@ ASKED: Sequence[tuple[str, dict[str, Any], timedelta]] = (
 def write_demo_questions(sessions: Sequence[tuple[str, str]], now: datetime) -> int:
     """Put a question and a plan before people; `sessions` are ids of running sessions and of their agents."""
     asker = key_actor_by_name("demo-fleet")
-    for (tool, tool_input, waited), (session_id, agent_id) in zip(ASKED, sessions, strict=False):
+    for (tool, tool_input, waited), (session_id, agent_id) in zip(DEMO_QUESTIONS, sessions, strict=False):
         approvals.request_permission(
             approvals.NewPermissionRequest(
                 subject=PermissionSubject(PROGRAM, tool_calls.PERMISSION, None, tool, tool_input),
@@ -63,4 +63,4 @@ def write_demo_questions(sessions: Sequence[tuple[str, str]], now: datetime) -> 
             actor=asker,
             now=now - waited,
         )
-    return min(len(ASKED), len(sessions))
+    return min(len(DEMO_QUESTIONS), len(sessions))

@@ -23,10 +23,10 @@ START_TIMEOUT_SECONDS = 120.0
 LOOK_EVERY_SECONDS = 0.25
 STOP_TIMEOUT_SECONDS = 30.0
 
-Tell = Callable[[str], object]
+WriteLine = Callable[[str], object]
 
 
-def run_separate_demo(port: int, *, seed: int, days: int, say: Tell) -> int:
+def run_separate_demo(port: int, *, seed: int, days: int, say: WriteLine) -> int:
     """Run a server with the demo's data and its fleet until Ctrl-C, then delete both; return the exit code."""
     for ending in (
         signal.SIGINT,

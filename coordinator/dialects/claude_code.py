@@ -63,7 +63,7 @@ SUBJECTS = {
     "Task": "prompt",
 }
 # Where an offered rule would be kept.
-KEPT_IN = {
+DESTINATION_LABELS = {
     "session": "for this session",
     "localSettings": "in this project, for me",
     "projectSettings": "in this project, for everybody",
@@ -323,7 +323,9 @@ _MEANINGS: dict[str, Meaning] = {
 
 def describe_permission_suggestion(suggestion: Mapping[str, Any]) -> str:
     """Return what a permission update does, in words; an unknown one unchanged."""
-    where = KEPT_IN.get(str(suggestion.get("destination")), str(suggestion.get("destination") or "")).strip()
+    where = DESTINATION_LABELS.get(
+        str(suggestion.get("destination")), str(suggestion.get("destination") or "")
+    ).strip()
     kind, rules = suggestion.get("type"), suggestion.get("rules")
     if kind == "addRules" and isinstance(rules, list):
         names = ", ".join(format_claude_permission_rule(rule) for rule in rules)

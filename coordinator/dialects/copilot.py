@@ -65,7 +65,7 @@ HOOK_TOOLS = {
 # How the output of a command ends.
 _EXIT_CODE = re.compile(r"\n?<shellId: \S{1,100} completed with exit code (-?\d{1,9})>\s*\Z")
 # Of a sub-agent: its prompt is in the call that starts it, and SubagentStop reports its end.
-_TOLD_BY_PARENT = frozenset({"UserPromptSubmit", "Stop"})
+_REPORTED_BY_PARENT = frozenset({"UserPromptSubmit", "Stop"})
 _TRANSCRIPT = re.compile(r"session-state[/\\]([0-9a-fA-F-]{36})[/\\]events\.jsonl\Z")
 
 
@@ -165,8 +165,8 @@ class CopilotDialect(Dialect):
 
     def is_redundant_hook(self, hook: AgentHook) -> bool:
         """Say whether another hook reports the same."""
-        told_by_parent = hook.subagent_label is not None and hook.name in _TOLD_BY_PARENT
-        return told_by_parent or hook.name == "PermissionRequest"
+        is_reported_by_parent = hook.subagent_label is not None and hook.name in _REPORTED_BY_PARENT
+        return is_reported_by_parent or hook.name == "PermissionRequest"
 
     def build_decision_reply(
         self, _name: str, decision: str, reason: str, added: Mapping[str, Any]

@@ -38,7 +38,7 @@ from coordinator.importing.transcripts import TranscriptFile
 from coordinator.lib import instants
 
 # What it keeps for itself, or says elsewhere, too.
-_KEPT = re.compile(
+_IGNORED_KINDS = re.compile(
     r"(?:session|hook|assistant|tool|subagent|system|permission|model|mcp|user|skill|command|commands|external_tool"
     r"|elicitation|exit_plan_mode|sampling|sandbox|abort|agent|auto_mode_switch|capabilities|human_response"
     r"|pending_messages|workflow|canvas)(?:\.[A-Za-z_.]+)?\Z"
@@ -67,7 +67,7 @@ class CopilotTranscriptReader:
             raise UnknownLineKind(f"type {kind:.60}" if kind else "no type")
         meaning = _MEANINGS.get(kind)
         if meaning is None:
-            if _KEPT.match(kind) is None:
+            if _IGNORED_KINDS.match(kind) is None:
                 raise UnknownLineKind(f"type {kind:.60}")
             return []
         agent = find_text_field(fields, "agentId")

@@ -26,7 +26,7 @@ from coordinator.lib import instants, json_bounds
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END, call_start_deduplication_origin
 
-ASKED = "permission_request"
+PERMISSION_REQUEST = "permission_request"
 # Facts that transcripts, hooks and telemetry all report (text_origins_by_minute).
 TYPED, TURNS_WORDS, BEGUN, ENDED, SPENT = "typed", "a turn's words", "a call begins", "a call ends", "tokens"
 MINUTE_US = 60_000_000
@@ -638,7 +638,10 @@ def build_permission_request_events(build: HookEventBuilder) -> list[DedupedEven
     uses = ["tool_name", "tool_input"]
     return [
         build.build_hook_event(
-            ASKED, uses=uses, tool_name=hook.tool_name, tool_input=wrap_as_object(hook.tool_input)
+            PERMISSION_REQUEST,
+            uses=uses,
+            tool_name=hook.tool_name,
+            tool_input=wrap_as_object(hook.tool_input),
         )
     ]
 

@@ -236,7 +236,11 @@ def build_opencode_permission_events(build: HookEventBuilder) -> list[DedupedEve
     uses = ["tool_name", "tool_input"]
     return [
         build.build_hook_event(
-            hooks.ASKED, uses=uses, tool_name=hook.tool_name, tool_input=request_input, origin=name
+            hooks.PERMISSION_REQUEST,
+            uses=uses,
+            tool_name=hook.tool_name,
+            tool_input=request_input,
+            origin=name,
         )
     ]
 

@@ -20,7 +20,7 @@ from django.contrib.sessions.backends.base import SessionBase
 HEADER = "X-Signalbox-Proof"  # in which scripts and programs send the secret
 # In the session: {"hash": SHA-256 of the secret, "at": when the person last confirmed who they are (epoch seconds),
 # "by": how (ConfirmedBy)}
-HELD = "proof"
+PROOF_SESSION_KEY = "proof"
 SHAPE = re.compile(r"[0-9a-f]{64}")
 Lack = Literal["missing", "wrong", "old", "unconfirmed"]
 # "provider session": the provider let somebody in that it may not have asked just then.
@@ -36,19 +36,23 @@ def bind_session_to_browser(
     code or the sign-in service.
     """
     if SHAPE.fullmatch(secret):
-        session[HELD] = {"hash": hash_browser_secret(secret), "at": int(now.timestamp()), "by": by}
+        session[PROOF_SESSION_KEY] = {
+            "hash": hash_browser_secret(secret),
+            "at": int(now.timestamp()),
+            "by": by,
+        }
     else:
-        session.pop(HELD, None)
+        session.pop(PROOF_SESSION_KEY, None)
 
 
 def find_browser_secret_problem(session: SessionBase, secret: str, now: datetime) -> Lack | None:
     """Return what is wrong with what a browser offers as its secret, or None where it proves the sign-in."""
-    held_proof = session.get(HELD)
-    if not isinstance(held_proof, dict) or not secret:
+    stored_proof = session.get(PROOF_SESSION_KEY)
+    if not isinstance(stored_proof, dict) or not secret:
         return "missing"
-    if not hmac.compare_digest(str(held_proof.get("hash", "")), hash_browser_secret(secret)):
+    if not hmac.compare_digest(str(stored_proof.get("hash", "")), hash_browser_secret(secret)):
         return "wrong"
-    proven_at = datetime.fromtimestamp(int(held_proof.get("at", 0)), UTC)
+    proven_at = datetime.fromtimestamp(int(stored_proof.get("at", 0)), UTC)
     return "old" if now - proven_at > timedelta(seconds=settings.SIGN_IN_GOOD_FOR) else None
 
 
@@ -60,20 +64,20 @@ def is_person_recently_confirmed(
     With `needs_passkey` a password does not count: its owner has a passkey. Nor does a sign-in at the provider that may
     have asked nobody.
     """
-    held_proof = session.get(HELD)
-    if not isinstance(held_proof, dict):
+    stored_proof = session.get(PROOF_SESSION_KEY)
+    if not isinstance(stored_proof, dict):
         return False
     counted = {"passkey", "recovery code", "provider"} | (set() if needs_passkey else {"password"})
     return (
-        held_proof.get("by") in counted
-        and now - datetime.fromtimestamp(int(held_proof.get("at", 0)), UTC) <= within
+        stored_proof.get("by") in counted
+        and now - datetime.fromtimestamp(int(stored_proof.get("at", 0)), UTC) <= within
     )
 
 
 def bound_browser_secret_hash(session: SessionBase) -> str:
     """Return the hash of the secret that the session is tied to; empty where it is tied to none."""
-    held_proof = session.get(HELD)
-    return str(held_proof.get("hash", "")) if isinstance(held_proof, dict) else ""
+    stored_proof = session.get(PROOF_SESSION_KEY)
+    return str(stored_proof.get("hash", "")) if isinstance(stored_proof, dict) else ""
 
 
 def hash_browser_secret(secret: str) -> str:

@@ -21,7 +21,7 @@ from coordinator.feed.reader import FeedChange
 log = logging.getLogger(__name__)
 
 REMEMBERED = 512  # changes whose fragments are kept for channels that ask a moment later
-SUMMARIES_KEPT = 128  # views whose last summary is kept likewise
+MAX_CACHED_SUMMARIES = 128  # views whose last summary is kept likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class FragmentCache:
     def view_summary_at_change(self, view: LiveView, key: str, change_id: int) -> Drawing | None:
         """Return a view's summary as it stood at that change of it or, which is as right, at a later one."""
         last = self._views.setdefault((view.name, key), LastViewSummary())
-        if len(self._views) > SUMMARIES_KEPT:
+        if len(self._views) > MAX_CACHED_SUMMARIES:
             self._views.popitem(last=False)
         with last.lock:  # channels ask at the same moment: the others wait for the first one's drawing
             if last.upto < change_id:

@@ -8,11 +8,11 @@ from django.db import models
 
 from coordinator.models.fields import IsoTextField, JsonTextField
 
-AUDIT_KEPT = timedelta(days=90)  # as the table's own trigger has it (migration 0009)
+AUDIT_RETENTION = timedelta(days=90)  # as the table's own trigger has it (migration 0009)
 
 
 class AuditLog(models.Model):
-    """Who did, or was refused, what to which thing. A trigger of the table itself deletes after AUDIT_KEPT.
+    """Who did, or was refused, what to which thing. A trigger of the table itself deletes after AUDIT_RETENTION.
 
     Unmanaged: table, indexes and trigger are SQL of our migrations, and Django must never remake them.
     """

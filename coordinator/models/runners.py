@@ -14,7 +14,7 @@ AUTONOMOUS, PROCEDURAL = "autonomous", "procedural"
 
 
 # Plain SQL: every poll asks it, and Django takes longer to make it than the database to answer.
-WITH_NEWS = (
+RUNNER_WITH_WORK_SQL = (
     "SELECT r.*, EXISTS (SELECT 1 FROM stop_commands s WHERE s.runner_id = r.runner_id) AS has_stops,"
     " EXISTS (SELECT 1 FROM driven_commands c WHERE c.runner_id = r.runner_id AND c.done_at IS NULL)"
     " AS has_commands,"
@@ -57,7 +57,7 @@ class Runner(models.Model):
     @classmethod
     def load_runner_with_work(cls, runner_id: str) -> Self | None:
         """Return the runner, if it is there, with `has_stops`, `has_commands` and `has_work`."""
-        return next(iter(cls.objects.raw(WITH_NEWS, [runner_id])), None)
+        return next(iter(cls.objects.raw(RUNNER_WITH_WORK_SQL, [runner_id])), None)
 
     @property
     def executor_command(self) -> str | None:

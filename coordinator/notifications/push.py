@@ -44,11 +44,11 @@ KEY_PURPOSE = "key of push messages"
 IN_MEMORY = 20  # requests read at one time: an input may be a megabyte
 MOST_OFFERED_CHOICES = 4  # no device shows more buttons
 CHOICE = 60  # characters
-TITLE, GIST, BESIDE = 120, 180, 120  # characters; four bytes each at most, they fit into webpush.LONGEST
-PUSH_KEPT_FOR = timedelta(days=1)  # how long a push service keeps what a device does not fetch
-TEST_KEPT_FOR = timedelta(minutes=10)
-CLOSED_KEPT_FOR = timedelta(hours=1)
-LEAST_KEPT_FOR = timedelta(minutes=1)
+TITLE, GIST, CONTEXT = 120, 180, 120  # characters; four bytes each at most, they fit into webpush.LONGEST
+PUSH_TTL = timedelta(days=1)  # how long a push service keeps what a device does not fetch
+TEST_PUSH_TTL = timedelta(minutes=10)
+CLOSED_PUSH_TTL = timedelta(hours=1)
+MIN_PUSH_TTL = timedelta(minutes=1)
 
 
 def send_push_notification(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
@@ -168,7 +168,7 @@ def describe_request_for_push(request: PermissionRequest, title: str | None, now
         "url": approval_page_path(request),
         "title": clean_foreign_text_to_one_line(title_line, TITLE),
         "body": clean_foreign_text_to_one_line(body_line, GIST),
-        "beside": clean_foreign_text_to_one_line(title or request.justification, BESIDE),
+        "beside": clean_foreign_text_to_one_line(title or request.justification, CONTEXT),
     }
     if waits:
         return (
@@ -182,7 +182,7 @@ def describe_request_for_push(request: PermissionRequest, title: str | None, now
         )
     story = approvals.describe_request_outcome(request, now)
     return request_fields | {
-        "beside": clean_foreign_text_to_one_line(f"{story[0].upper()}{story[1:]}", BESIDE)
+        "beside": clean_foreign_text_to_one_line(f"{story[0].upper()}{story[1:]}", CONTEXT)
     }
 
 
@@ -246,14 +246,14 @@ def build_push_headers(address: str, request: PermissionRequest | None, now: dat
 
 def push_time_to_live(request: PermissionRequest | None, now: datetime) -> timedelta:
     if request is None:
-        return TEST_KEPT_FOR
+        return TEST_PUSH_TTL
     current_request_state = approvals.current_request_state(request, now)
     if not current_request_state.waiting:
-        return CLOSED_KEPT_FOR
+        return CLOSED_PUSH_TTL
     return (
-        max(LEAST_KEPT_FOR, min(PUSH_KEPT_FOR, current_request_state.until - now))
+        max(MIN_PUSH_TTL, min(PUSH_TTL, current_request_state.until - now))
         if current_request_state.until
-        else PUSH_KEPT_FOR
+        else PUSH_TTL
     )
 
 

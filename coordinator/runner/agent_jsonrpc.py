@@ -12,7 +12,7 @@ from coordinator.client.message_lines import READ_BYTES, LineBudgetExceeded, Mes
 from coordinator.runner.errors import AgentFailed
 
 MOST_GARBAGE = 4 << 20  # bytes that are no protocol, before we give up on the agent
-GARBAGE_TOLD = 20  # lines of it that are reported
+MAX_REPORTED_GARBAGE_LINES = 20  # lines of it that are reported
 TAIL = 8 << 10
 UNPRINTED = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -27,13 +27,13 @@ class OutputTail:
 
     def __init__(self, size: int = TAIL) -> None:
         self._size = size
-        self._kept = b""
+        self._last_bytes = b""
 
     def append_to_output_tail(self, data: bytes) -> None:
-        self._kept = (self._kept + data)[-self._size :]
+        self._last_bytes = (self._last_bytes + data)[-self._size :]
 
     def __str__(self) -> str:
-        return strip_control_codes(self._kept)
+        return strip_control_codes(self._last_bytes)
 
 
 class AgentJsonLineStream:
@@ -100,7 +100,7 @@ class AgentJsonLineStream:
         self._garbage_bytes += len(line)
         self._garbage_lines += 1
         self._tail.append_to_output_tail(line[:READ_BYTES] + b"\n")
-        if self._garbage_lines <= GARBAGE_TOLD:
+        if self._garbage_lines <= MAX_REPORTED_GARBAGE_LINES:
             self._garbage(strip_control_codes(line[:2000]))
         if self._garbage_bytes > MOST_GARBAGE:
             self.failed = AgentFailed(

@@ -19,7 +19,8 @@ from coordinator.runner.tree_diff import TreeDifference, compare_git_trees
 
 log = logging.getLogger("signalbox.runner")
 
-KEPT = 30 * 24 * 3600.0  # seconds that what a session began with is kept after its last turn
+# For which what a session began with is stored after its last turn.
+SNAPSHOT_RETENTION_SECONDS = 30 * 24 * 3600.0
 AT_ONCE = threading.BoundedSemaphore(2)  # comparisons of all sessions: each may keep a core busy
 
 
@@ -128,5 +129,8 @@ def remove_old_change_folders(folder: str) -> None:
     with contextlib.suppress(OSError):
         for folder_entry in os.scandir(folder):
             with contextlib.suppress(OSError):
-                if os.stat(os.path.join(folder_entry.path, "began.json")).st_mtime < time.time() - KEPT:
+                if (
+                    os.stat(os.path.join(folder_entry.path, "began.json")).st_mtime
+                    < time.time() - SNAPSHOT_RETENTION_SECONDS
+                ):
                     shutil.rmtree(folder_entry.path)

@@ -13,7 +13,7 @@ from coordinator.runner.conversation import AgentConversation, describe_request_
 from coordinator.runner.errors import AgentFailed, RunnerRefused
 from coordinator.runner.known_session import RememberedSession
 
-Tell = Callable[[dict[str, Any]], None]
+SendUpdate = Callable[[dict[str, Any]], None]
 
 
 class SessionCommands:
@@ -23,7 +23,7 @@ class SessionCommands:
         self,
         remembered_session: RememberedSession,
         folder: str,
-        tell: Tell,
+        send_update: SendUpdate,
         *,
         talk: Callable[[], AgentConversation | None],
         is_at_work: Callable[[], bool],
@@ -32,7 +32,7 @@ class SessionCommands:
         self._is_at_work = is_at_work
         self._remembered_session = remembered_session
         self._folder = folder
-        self._tell = tell
+        self._send_update = send_update
         self._under_way = 0
         self.all_done = asyncio.Event()
         self.all_done.set()
@@ -53,7 +53,7 @@ class SessionCommands:
             if not self._under_way:
                 self.all_done.set()
         done: dict[str, Any] = {"sessionUpdate": "signalbox/command_done", "id": command.get("id")}
-        self._tell(done if problem is None else {**done, "error": problem})
+        self._send_update(done if problem is None else {**done, "error": problem})
 
     async def _apply_session_command(self, command: dict[str, Any]) -> None:
         mode, model, config = (command.get(name) for name in ("set_mode", "set_model", "set_config"))
@@ -71,7 +71,7 @@ class SessionCommands:
         if isinstance(mode, str):
             if talk is not None:
                 await talk.set_agent_mode(mode)
-                self._tell({"sessionUpdate": "current_mode_update", "currentModeId": mode})
+                self._send_update({"sessionUpdate": "current_mode_update", "currentModeId": mode})
             self._remembered_session.update_session_record(mode=mode)
         if isinstance(model, str):
             if talk is not None:
@@ -82,4 +82,4 @@ class SessionCommands:
         if isinstance(config, dict) and (
             options := await talk.set_agent_option(str(config.get("configId")), config.get("value"))
         ):
-            self._tell({"sessionUpdate": "config_option_update", "configOptions": options})
+            self._send_update({"sessionUpdate": "config_option_update", "configOptions": options})

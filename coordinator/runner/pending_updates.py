@@ -7,7 +7,7 @@ from typing import Any
 from coordinator.runner.outbox import OutboxCapacity, estimate_update_size
 
 # It counts in the room of all, where it cannot drain: what one agent may hold there is little.
-MOST_HELD_BYTES = 512 << 10
+MAX_PENDING_BYTES = 512 << 10
 TOO_MUCH = "The agent reported too much before its session was open: the rest was dropped."
 
 
@@ -22,7 +22,7 @@ class PendingUpdates:
 
     def add_pending_update(self, update: dict[str, Any]) -> None:
         size = estimate_update_size(update)
-        if self._size + size <= MOST_HELD_BYTES:
+        if self._size + size <= MAX_PENDING_BYTES:
             self._reserve_and_append_update(update, size)
         elif not self._is_cut:
             self._is_cut = True

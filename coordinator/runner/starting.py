@@ -11,7 +11,7 @@ from coordinator.runner.context import RunnerContext
 from coordinator.runner.conversation import AgentConversation
 from coordinator.runner.process import AgentProcess
 from coordinator.runner.startable import StartableAgent
-from coordinator.runner.terminals import SessionTerminals, Tell
+from coordinator.runner.terminals import ReportOutput, SessionTerminals
 
 
 async def start_agent_conversation(
@@ -20,7 +20,7 @@ async def start_agent_conversation(
     session_id: str,
     directory: str,
     *,
-    wrote: Tell,
+    wrote: ReportOutput,
     on_message: Callable[[dict[str, Any]], None],
     unknown: Callable[[str], None],
     ask: Answer,

@@ -14,24 +14,25 @@ from coordinator.runner.errors import RunnerRefused
 from coordinator.runner.guarded_processes import ChildProcess, ProcessGuard
 
 MOST_TERMINALS = 32  # of a session at once
-KEPT, TOLD = 1 << 20, 64 << 10  # bytes of output: that the agent may have, that are sent to the server
-TOLD_EVERY = 0.2  # seconds
+MAX_OUTPUT_BYTES = 1 << 20  # of a command's output, that the agent may have
+MAX_REPORTED_BYTES = 64 << 10  # of it, that are sent to the server
+REPORT_INTERVAL_SECONDS = 0.2
 READ = 1 << 16
 REST = 0.3  # seconds that output may come in after the command's end
 CONTINUED = bytes(range(0x80, 0xC0))  # what a letter's first byte is followed by
-Tell = Callable[[str, str, dict[str, int | str | None] | None], None]
+ReportOutput = Callable[[str, str, dict[str, int | str | None] | None], None]
 
 
 class AgentTerminal:
     """One command that runs or has run."""
 
-    def __init__(self, process: ChildProcess, most: int, tell: Callable[[], None]) -> None:
+    def __init__(self, process: ChildProcess, most: int, report_output: Callable[[], None]) -> None:
         self.process = process
         self._most = most
-        self._tell = tell
+        self._report_output = report_output
         self._tail = b""
         self._is_cut = False
-        self._told_at = 0.0
+        self._reported_at = 0.0
         self._telling: asyncio.TimerHandle | None = None
         self.status: dict[str, int | str | None] | None = None
         self._reading = asyncio.create_task(self._collect_terminal_output())
@@ -44,7 +45,7 @@ class AgentTerminal:
 
     @property
     def terminal_output_tail(self) -> str:
-        return decode_terminal_output(self._tail[-TOLD:])
+        return decode_terminal_output(self._tail[-MAX_REPORTED_BYTES:])
 
     def close_terminal(self) -> None:
         """Let go of it."""
@@ -55,8 +56,8 @@ class AgentTerminal:
 
     def _report_terminal_output_now(self) -> None:
         self._telling = None
-        self._told_at = time.monotonic()
-        self._tell()
+        self._reported_at = time.monotonic()
+        self._report_output()
 
     async def _collect_terminal_output(self) -> None:
         assert self.process.stdout is not None
@@ -64,7 +65,7 @@ class AgentTerminal:
             self._is_cut |= len(self._tail) + len(part) > self._most
             self._tail = (self._tail + part)[-self._most :] if self._most else b""
             if self._telling is None:
-                wait = max(0.0, self._told_at + TOLD_EVERY - time.monotonic())
+                wait = max(0.0, self._reported_at + REPORT_INTERVAL_SECONDS - time.monotonic())
                 self._telling = asyncio.get_running_loop().call_later(wait, self._report_terminal_output_now)
 
     async def _wait_for_command_exit(self) -> None:
@@ -74,19 +75,26 @@ class AgentTerminal:
         self.status = (
             {"exitCode": code, "signal": None} if code >= 0 else {"exitCode": None, "signal": str(-code)}
         )
-        self._tell()
+        self._report_output()
 
 
 class SessionTerminals:
-    """The terminals of one session. `tell` gets a terminal's id, the end of its output, and its exit status."""
+    """The terminals of one session.
+
+    `report_output` gets a terminal's id, the end of its output, and its exit status.
+    """
 
     def __init__(
-        self, guard: ProcessGuard, places: AllowedDirectories, env: Mapping[str, str], tell: Tell
+        self,
+        guard: ProcessGuard,
+        places: AllowedDirectories,
+        env: Mapping[str, str],
+        report_output: ReportOutput,
     ) -> None:
         self._guard = guard
         self._directories = places
         self._env = env
-        self._tell = tell
+        self._report_output = report_output
         self._terminals: dict[str, AgentTerminal] = {}
         self._numbers = itertools.count(1)
 
@@ -112,7 +120,7 @@ class SessionTerminals:
             raise RunnerRefused(f"{command[:200]} cannot be started: {problem.strerror}") from None
         terminal_id = f"term_{next(self._numbers)}"
         limit = params.get("outputByteLimit")
-        most = min(KEPT, limit) if isinstance(limit, int) and limit >= 0 else KEPT
+        most = min(MAX_OUTPUT_BYTES, limit) if isinstance(limit, int) and limit >= 0 else MAX_OUTPUT_BYTES
         self._terminals[terminal_id] = AgentTerminal(
             process, most, lambda: self._report_terminal_output_and_status(terminal_id)
         )
@@ -160,7 +168,7 @@ class SessionTerminals:
 
     def _report_terminal_output_and_status(self, terminal_id: str) -> None:
         if terminal := self._terminals.get(terminal_id):
-            self._tell(terminal_id, terminal.terminal_output_tail, terminal.status)
+            self._report_output(terminal_id, terminal.terminal_output_tail, terminal.status)
 
     def find_terminal_by_id(self, params: dict[str, Any]) -> AgentTerminal:
         terminal = self._terminals.get(str(params.get("terminalId")))

@@ -55,7 +55,7 @@ TEXTS = build_indexed_text_sql(STORED_CHARACTERS)
 _WORD = re.compile(r"[^\W_]+")
 # Of ASCII: letters in lower case, digits, and a blank for anything else. Most texts are, and this takes a third.
 _ASCII_WORDS = {code: chr(code).lower() if chr(code).isalnum() else " " for code in range(128)}
-_ASKED = re.compile(r'"([^"]*)"|(\S+)')
+_QUESTION_PARTS = re.compile(r'"([^"]*)"|(\S+)')
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": " ", "f": " "}
 MOST_TERMS = 12
@@ -65,7 +65,7 @@ PIECE = 3  # letters of the shortest piece of a word that is found within it
 BEYOND_WORD = "sbxbeyond"  # an event with more text than is indexed
 # Of PostgreSQL's 1,048,575 bytes for the words of an event; what stands beside each word is counted generously.
 MOST_WORD_BYTES = 900_000
-_BYTES_BESIDE = 12
+_INDEX_BYTES_PER_WORD = 12
 # Pictures, signatures and other encoded bytes are no words: nobody types a piece of them, and few are alike.
 _ENCODED = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{200,}={0,2}")
 _NEVER_SHOWN = {"signature", "data", "blob", "encrypted_content", "thoughtSignature"}
@@ -124,7 +124,7 @@ def parse_search_terms(question: str) -> list[SearchTerm]:
     """Read a question: pieces of words, `beginn*`, and "exactly this". All of them must be found."""
     terms = [
         parse_exact_phrase(phrase) if phrase.strip() else parse_partial_word_term(word)
-        for phrase, word in _ASKED.findall(question)
+        for phrase, word in _QUESTION_PARTS.findall(question)
     ]
     return [term for term in terms if term][:MOST_TERMS]
 
@@ -235,11 +235,11 @@ def extract_indexable_lexemes(texts: Iterable[str | None]) -> IndexableWords:
 
 def count_lexemes_fitting_in_index(words: Sequence[str]) -> int:
     """Return how many of the words every engine's index can hold for one event."""
-    if 4 * sum(map(len, words)) + _BYTES_BESIDE * len(words) < MOST_WORD_BYTES:
+    if 4 * sum(map(len, words)) + _INDEX_BYTES_PER_WORD * len(words) < MOST_WORD_BYTES:
         return len(words)
     left, seen_words = MOST_WORD_BYTES, set[str]()
     for number, word in enumerate(words):
-        left -= 2 if word in seen_words else len(word.encode()) + _BYTES_BESIDE
+        left -= 2 if word in seen_words else len(word.encode()) + _INDEX_BYTES_PER_WORD
         if left < 0:
             return number
         seen_words.add(word)

@@ -294,7 +294,7 @@ def is_secret_placeholder(value: str) -> bool:
 
 
 # Kinds that are recognised by the text next to them, not by the secret itself.
-BESIDE = frozenset({"password", "token", "cookie", "key", "credentials", "secret", "bearer token"})
+CONTEXT_KINDS = frozenset({"password", "token", "cookie", "key", "credentials", "secret", "bearer token"})
 
 
 def is_certain_command_flag_secret(flag: str, text: str) -> bool:
@@ -306,7 +306,7 @@ def could_secret_text_be_executed(raw: bytes, start: int, stop: int, kind: str) 
     """Say whether the text in a secret's place could be a word that runs, or the beginning of a host's name."""
     if shapes.HOST_GOES_ON.match(raw, stop, stop + 100):
         return True
-    if kind not in BESIDE or (raw[start - 1 : start] == b":" and raw[stop : stop + 1] == b"@"):
+    if kind not in CONTEXT_KINDS or (raw[start - 1 : start] == b":" and raw[stop : stop + 1] == b"@"):
         return False  # a key that gives itself away, or a password inside an address
     if shapes.LINE_BEGINS.search(raw[max(0, start - 16) : start]):
         return True

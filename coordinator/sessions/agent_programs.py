@@ -25,4 +25,4 @@ MCP_CLIENTS = {"gemini": "gemini-cli", "qwen-code": "qwen-cli"}
 
 # Those whose hooks report every call that has run, whatever came of it (seen with Claude Code 2.1.197: a headless
 # run asks nobody, refuses by itself what its rules do not allow, and no hook reports that).
-TELL_ALL_RESULTS = frozenset({"claude-code"})
+REPORTS_ALL_RESULTS = frozenset({"claude-code"})

@@ -18,7 +18,17 @@ WORDLESS = 3  # messages that are looked at, where the last ones are pictures al
 REACH = 50_000  # ids before the event: what is older is not looked for
 LONGEST = 300  # characters of a text that is shown
 READ_UP_TO = 4_000  # characters of a stored text
-SAYS_MOST = ("command", "cmd", "file_path", "path", "pattern", "url", "query", "description", "prompt")
+MAIN_INPUT_FIELDS = (
+    "command",
+    "cmd",
+    "file_path",
+    "path",
+    "pattern",
+    "url",
+    "query",
+    "description",
+    "prompt",
+)
 
 _PLACE = "e.session_id = %s AND e.id < %s AND e.id > %s"
 _CALLED = f"""
@@ -27,12 +37,12 @@ SELECT * FROM (SELECT %s AS place, e.id, e.event_type, {cast_to_text_sql("e.tool
 FROM events e WHERE {_PLACE} ORDER BY e.id DESC LIMIT {LOOKED_BACK}) r WHERE event_type = 'pre_tool'
 """  # constants  # noqa: S608
 # However long ago in its turn: all columns of the index sbx_events_kinds are named, so that it is read from its end.
-_TOLD = f"""
+_PROMPTS_SQL = f"""
 SELECT * FROM (SELECT %s AS place, e.id, e.event_type, NULL, substr({cast_to_text_sql("e.content")}, 1, {READ_UP_TO})
 FROM events e WHERE {_PLACE} AND e.event_type = 'message' AND e.tool_name IS NULL AND e.role = 'user'
 ORDER BY e.tool_name DESC, e.id DESC LIMIT {WORDLESS}) r
 """  # constants  # noqa: S608
-_BEFORE = f"{_TOLD} UNION ALL {_CALLED}"
+_BEFORE = f"{_PROMPTS_SQL} UNION ALL {_CALLED}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +110,7 @@ def summarize_stored_tool_input(stored: object) -> str:
         return mask_and_shorten_text_to_line(stored)
     if not isinstance(decoded, dict):
         return mask_and_shorten_text_to_line(stored)
-    most = next((decoded[name] for name in SAYS_MOST if isinstance(decoded.get(name), str)), None)
+    most = next((decoded[name] for name in MAIN_INPUT_FIELDS if isinstance(decoded.get(name), str)), None)
     return mask_and_shorten_text_to_line(stored if most is None else most)
 
 

@@ -61,7 +61,7 @@ class SessionLocation(NamedTuple):
     parent: str | None = None
 
 
-_TOLD = frozenset(
+_RUNNER_EVENT_TYPES = frozenset(
     {
         "pre_tool",
         "post_tool",
@@ -78,7 +78,7 @@ _TOLD = frozenset(
 
 def is_reported_by_runner(event_type: str, role: str | None) -> bool:
     """Say whether the runner reports this of a session that it drives, so that the agent's hooks need not."""
-    return role in {"user", "assistant"} if event_type == "message" else event_type in _TOLD
+    return role in {"user", "assistant"} if event_type == "message" else event_type in _RUNNER_EVENT_TYPES
 
 
 @dataclass(frozen=True, slots=True)

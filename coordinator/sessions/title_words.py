@@ -18,7 +18,7 @@ SHORTEST_SENTENCE = 12
 LONGEST_SHORT = 8  # characters of an abbreviation with the text before it
 
 # What agents put before or around a person's words.
-_NOT_SAID = re.compile(
+_AGENT_MARKUP = re.compile(
     r"<(system-reminder|local-command-[a-z]{1,20}|command-message|command-contents|bash-std(?:out|err)|"
     r"ide_[a-z_]{1,30}|user-prompt-submit-hook|environment_context|user_instructions|task-notification)>"
     r".*?(?:</\1>|\Z)",
@@ -64,7 +64,7 @@ def make_title_from_text(text: str) -> str:
     shell = text_inside_tag(text, "bash-input")
     if shell is not None:
         return shorten_title_line(f"! {shell}")
-    text = _NOT_SAID.sub(" ", text).strip()
+    text = _AGENT_MARKUP.sub(" ", text).strip()
     if text.startswith((*_CAVEATS, UNRECORDED_PROMPT)):
         return ""
     code = next((match[1] for match in _FENCE.finditer(text) if match[1].strip()), "")

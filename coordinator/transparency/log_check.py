@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from coordinator.models import AuditCheckpoint, AuditLeaf, AuditLog
-from coordinator.models.audit import AUDIT_KEPT
+from coordinator.models.audit import AUDIT_RETENTION
 from coordinator.transparency import entries
 from coordinator.transparency.merkle import EMPTY_ROOT, leaf_hash, node_hash
 from coordinator.transparency.notes import LogCheckpoint, NoteError, NoteVerifier, SignedNote
@@ -50,7 +50,7 @@ class LogCheckReport:
             f"Entries of other programs whose rows were deleted: {len(missing_entries):,}, "
             f"the first is entry {missing_entries[0]}. Imported rows bring "
             "their own times and are deleted "
-            f"{AUDIT_KEPT.days} days after those."
+            f"{AUDIT_RETENTION.days} days after those."
         ]
 
     def add_log_problem(self, text: str, entry: int | None = None) -> None:
@@ -234,15 +234,15 @@ def report_missing_audit_row(
         return
     sealed = next((checkpoint.at for checkpoint in waiting if isinstance(checkpoint.at, datetime)), None)
     before = report.newest_kept
-    if sealed is not None and sealed > now - AUDIT_KEPT:
+    if sealed is not None and sealed > now - AUDIT_RETENTION:
         when = f"it was sealed at {sealed:%Y-%m-%d %H:%M} UTC"
-    elif before is not None and before > now - AUDIT_KEPT + SLACK:
+    elif before is not None and before > now - AUDIT_RETENTION + SLACK:
         when = f"it was written after an entry of {before:%Y-%m-%d %H:%M} UTC that is still there"
     else:
         return
     if leaf.by_signalbox:
         report.add_log_problem(
-            f"{name} was deleted: {when}, and rows are kept for {AUDIT_KEPT.days} days.", leaf.leaf_index
+            f"{name} was deleted: {when}, and rows are kept for {AUDIT_RETENTION.days} days.", leaf.leaf_index
         )
     else:
         report.foreign_gone.append(leaf.leaf_index or 0)

@@ -91,7 +91,7 @@ def power_guard_cell(row: Agent) -> str:
 
 
 POWER = columns.flag_column("enabled")
-STANDING = [
+STATE_FIELDS = [
     presence_cell,
     last_seen_cell,
     power_guard_cell,
@@ -123,13 +123,13 @@ class AgentAdmin(OwnedRowsAdmin):
         fields = [POWER if guarded and name == "enabled" else name for name in agents.EDITABLE]
         return [
             (None, {"fields": [*fields, "version"]}),
-            ("Current state", {"fields": STANDING}),
+            ("Current state", {"fields": STATE_FIELDS}),
         ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None:
             return []
-        return [*STANDING, POWER]
+        return [*STATE_FIELDS, POWER]
 
     def compute_row_version(self, row: Any) -> str:
         return agents.compute_agent_version(row)

@@ -21,7 +21,7 @@ SORTS = (
 TAKEN = (("me", "Assigned to me"), ("nobody", "Unassigned"))
 COOKIE_AGE = 365 * 24 * 3600
 LONGEST = 500  # characters of one choice
-LONGEST_KEPT = 1_500
+MAX_COOKIE_CHARACTERS = 1_500
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def load_inbox_arrangement(request: HttpRequest) -> InboxArrangement:
     if query_sets_inbox_arrangement(request.GET):
         return InboxArrangement.from_query(request.GET)
     arrangement = InboxArrangement.from_query(
-        QueryDict(request.COOKIES.get(inbox_cookie_name(request.user), "")[:LONGEST_KEPT])
+        QueryDict(request.COOKIES.get(inbox_cookie_name(request.user), "")[:MAX_COOKIE_CHARACTERS])
     )
     return replace(arrangement, all="1" if request.GET.get("all") else "")
 
@@ -109,7 +109,7 @@ def save_arrangement_cookie(
     cookie_options: dict[str, Any] = {"samesite": "Lax", "secure": request.is_secure(), "httponly": True}
     name, cookie_value = (
         inbox_cookie_name(request.user),
-        arrangement.query_string_without_all_requests[:LONGEST_KEPT],
+        arrangement.query_string_without_all_requests[:MAX_COOKIE_CHARACTERS],
     )
     if query_sets_inbox_arrangement(request.GET) and request.COOKIES.get(name) != cookie_value:
         response.set_cookie(name, cookie_value, COOKIE_AGE, path=request.path, **cookie_options)

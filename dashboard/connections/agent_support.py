@@ -67,7 +67,7 @@ _REAL = "tests/agents/test_more_agents.py::test_connected_held_edited_denied_app
 # Sessions that were written from documentation, of an agent that we have not run.
 _READ = "tests/dialects/test_documented.py"
 _DOCUMENTED = f"{_READ}::test_a_session_is_one_in_any_order_and_posted_twice"
-_DOCUMENTED_HELD = f"{_READ}::test_a_call_that_a_rule_wants_asked_is_approved_and_denied_in_its_form"
+_DOCUMENTED_PENDING = f"{_READ}::test_a_call_that_a_rule_wants_asked_is_approved_and_denied_in_its_form"
 _CURSOR_EDITED = f"{_READ}::test_cursor_runs_an_edited_input_where_its_generic_hook_asks"
 _TRANSCRIPTS = "tests/transcripts/test_other_agents.py"
 _TOKENS = "tests/connecting/test_real_tokens.py::test_its_tokens_arrive_once_it_is_connected"
@@ -163,7 +163,7 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
     "cursor": {
         "reports": _DOCUMENTED,
         "messages": _DOCUMENTED,
-        "holds": _DOCUMENTED_HELD,
+        "holds": _DOCUMENTED_PENDING,
         "edits the call": ("by preToolUse", _CURSOR_EDITED),
         "fails closed": _CLOSED,
         "waits for days": _AGAIN,
@@ -171,7 +171,7 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
     "goose": {
         "reports": _DOCUMENTED,
         "messages": _DOCUMENTED,
-        "holds": _DOCUMENTED_HELD,
+        "holds": _DOCUMENTED_PENDING,
         "fails closed": _CLOSED,
         "waits for days": _AGAIN,
     },

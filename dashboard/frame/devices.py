@@ -10,13 +10,13 @@ from coordinator.actions.notifications import push
 from coordinator.models import NotificationTarget
 
 # Session value: {"target": id, "mark": hash of its address, "sign_in": hash of the person's password state}
-HELD = "push"
+PUSH_SESSION_KEY = "push"
 
 
 def store_push_device_in_session(request: HttpRequest, target: NotificationTarget) -> None:
     """Store in the session that its browser is this push device."""
     assert isinstance(request.user, User)
-    request.session[HELD] = {
+    request.session[PUSH_SESSION_KEY] = {
         "target": target.pk,
         "mark": push.hash_device_address(target.address),
         "sign_in": push.hash_user_password_state(request.user),
@@ -30,12 +30,12 @@ def push_device_hash_of_session(request: HttpRequest) -> str:
     again.
     """
     session = getattr(request, "session", None)
-    held_mark = session.get(HELD) if session is not None else None
-    if not isinstance(held_mark, dict) or not isinstance(request.user, User):
+    stored_mark = session.get(PUSH_SESSION_KEY) if session is not None else None
+    if not isinstance(stored_mark, dict) or not isinstance(request.user, User):
         return ""
     return (
-        str(held_mark.get("mark", ""))
-        if held_mark.get("sign_in") == push.hash_user_password_state(request.user)
+        str(stored_mark.get("mark", ""))
+        if stored_mark.get("sign_in") == push.hash_user_password_state(request.user)
         else ""
     )
 
@@ -47,6 +47,6 @@ def sign_in_mark(request: HttpRequest) -> str:
 
 def remove_push_device_of_session(request: HttpRequest) -> None:
     """Remove the session's push device, so that it receives no more notifications."""
-    held_mark = request.session.get(HELD)
-    if isinstance(held_mark, dict) and isinstance(request.user, User):
-        push.remove_signed_out_device(held_mark.get("target"), user=request.user, now=timezone.now())
+    stored_mark = request.session.get(PUSH_SESSION_KEY)
+    if isinstance(stored_mark, dict) and isinstance(request.user, User):
+        push.remove_signed_out_device(stored_mark.get("target"), user=request.user, now=timezone.now())

@@ -18,7 +18,7 @@ from dashboard.mcp.access_sheet import describe_verdict_source, list_grantable_a
 
 MOST_ROWS, MOST_COLUMNS = 60, 80
 ROWS, COLUMNS = 30, 40
-SEEN_KEPT = 60  # seconds; the names of called tools are cached, since a query reads the events
+SEEN_TOOLS_CACHE_SECONDS = 60  # the names of called tools are cached, since a query reads the events
 WHOLE_SERVER = ""  # the column for what is no tool: resources, prompts, completions, sampling
 WHOLE_SERVER_LABEL = "resources, prompts, sampling"
 SIGNS = {access.ALLOW: "\N{CHECK MARK}", access.ASK: "?", access.DENY: "\N{MULTIPLICATION SIGN}"}
@@ -131,7 +131,7 @@ def load_tool_names(servers: list[str], now: datetime) -> dict[str, list[str]]:
     cached_tools = cache.get(key)
     if cached_tools is None:
         cached_tools = mcp_tools.find_recently_called_tools(servers, now)
-        cache.set(key, cached_tools, SEEN_KEPT)
+        cache.set(key, cached_tools, SEEN_TOOLS_CACHE_SECONDS)
     tools_by_server = {name: set(tools) for name, tools in mcp_tools.list_tool_names(servers).items()}
     for name, tool in cached_tools:
         if name in tools_by_server:

@@ -35,7 +35,7 @@ WHAT_THEY_ALLOW = {
     "MemoryWrite": "changes the agent's memory",
     "AdminAccess": "changes the system's settings",
 }
-TOLD = ("PERMISSION_GRANTED", "PERMISSION_REVOKED", "PERMISSIONS_REPLACED", "PLUGIN_REGISTERED")
+PERMISSION_EVENTS = ("PERMISSION_GRANTED", "PERMISSION_REVOKED", "PERMISSIONS_REPLACED", "PLUGIN_REGISTERED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +215,6 @@ def list_permission_lines(plugin_id: str, setting: PluginSetting | None) -> list
 
 def load_last_permission_audits(plugin_id: str) -> dict[str, AuditLog]:
     rows = AuditLog.objects.filter(
-        target_id=plugin_id, event_type__in=TOLD, permission__isnull=False, result="success"
+        target_id=plugin_id, event_type__in=PERMISSION_EVENTS, permission__isnull=False, result="success"
     ).order_by("id")
     return {row.permission: row for row in rows if row.permission}

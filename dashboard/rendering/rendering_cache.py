@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from coordinator.sandbox import JobFailed, JobResult, LimitsExceeded, Overloaded, ProcessLimits, Sandbox
 from dashboard.rendering import allowance
 
-KEPT_BYTES = 16 * 1024 * 1024  # of cached answers in each process
+MAX_CACHED_BYTES = 16 * 1024 * 1024  # of cached answers in each process
 ANSWER_BYTES = 4 * 1024 * 1024  # a longer answer counts as too expensive: pages do not show as much
 START_SECONDS = 5.0
 
@@ -40,7 +40,7 @@ class CachedAnswer:
 
 
 class RenderingCache:
-    """A cache of the latest answers, at most KEPT_BYTES, with the futures of jobs in progress."""
+    """A cache of the latest answers, at most MAX_CACHED_BYTES, with the futures of jobs in progress."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -73,7 +73,7 @@ class RenderingCache:
                 return
             self._cached_answers[key] = job_outcome
             self._bytes += answer_size(job_outcome)
-            while self._bytes > KEPT_BYTES:
+            while self._bytes > MAX_CACHED_BYTES:
                 self._bytes -= answer_size(self._cached_answers.popitem(last=False)[1])
 
 

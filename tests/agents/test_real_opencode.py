@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.client.hook import HELD_BY_RULE
+from coordinator.client.hook import BLOCKED_BY_RULE
 from tests.agents import programs
 from tests.agents.asking import asked, decide, hold
 from tests.agents.real_agents import Home, Run
@@ -102,7 +102,7 @@ def test_a_call_held_for_certain_is_denied_in_the_words_of_the_other_agents(
     served.stop()
     (run,) = start(connected, "touch certain").values()
     words = json.dumps(run.ended()[-1])
-    assert HELD_BY_RULE in words
+    assert BLOCKED_BY_RULE in words
     assert "Unable to connect" not in words
     assert not run.home.ran("certain")
 

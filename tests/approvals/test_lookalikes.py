@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from coordinator.lib.lookalikes import find_lookalike_character_positions
-from coordinator.policy.requests.agent_options import ASKS
+from coordinator.policy.requests.agent_options import PERMISSION_METHOD
 from coordinator.policy.rules.marks import LOOKALIKES, find_call_review_reasons
 from dashboard.templatetags.approvals import reveal
 from tests.approvals.factories import asked
@@ -62,7 +62,7 @@ def test_a_lasting_option_is_named_in_our_words_before_the_agents_own(signed_in)
     asked(
         now=timezone.now(),
         tool_input={"command": "ls"},
-        metadata={"hook": ASKS, "permission_suggestions": [option]},
+        metadata={"hook": PERMISSION_METHOD, "permission_suggestions": [option]},
     )
     words = " ".join(html_of(signed_in()).split())
     assert (

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from coordinator.client import offline_block_list as held
-from coordinator.client.hook import HELD_BY_RULE, WHAT_TO_DO
+from coordinator.client.hook import BLOCKED_BY_RULE, WHAT_TO_DO
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.settings import ClientSettings
 from tests.certificates import write_certificate
@@ -77,7 +77,7 @@ def test_a_held_call_is_denied_before_the_deadline_where_nobody_is_there(home: H
     said = home.hook(agent, call() | {HOOK_AGENTS[agent].named_in[0]: event}, "--timeout", "3")
     why = said.err.removesuffix("\n")
     assert "cannot be reached" in why
-    words = f"{why} {HELD_BY_RULE} {WHAT_TO_DO}"
+    words = f"{why} {BLOCKED_BY_RULE} {WHAT_TO_DO}"
     assert (said.code, json.loads(said.out)) == (0, HOOK_AGENTS[agent].build_call_denial_answer(event, words))
     assert said.took < QUICK
 

@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.client import spool as module
 from coordinator.client.settings import write_private_file
-from coordinator.client.spool import HOOK_KEPT_FOR, LARGEST, HookSpool, UnsentHook
+from coordinator.client.spool import HOOK_RETENTION_SECONDS, LARGEST, HookSpool, UnsentHook
 
 
 @pytest.fixture
@@ -92,8 +92,8 @@ def test_what_is_too_large_is_not_kept(spool: HookSpool) -> None:
 
 
 def test_what_is_old_from_another_time_or_broken_is_dropped(spool: HookSpool, tmp_path: Path) -> None:
-    spool.add_unsent_hook(kept(1, at=time.time() - HOOK_KEPT_FOR - 1))
-    spool.add_unsent_hook(kept(2, at=time.time() + HOOK_KEPT_FOR + 1))
+    spool.add_unsent_hook(kept(1, at=time.time() - HOOK_RETENTION_SECONDS - 1))
+    spool.add_unsent_hook(kept(2, at=time.time() + HOOK_RETENTION_SECONDS + 1))
     spool.add_unsent_hook(kept(3, at=time.time() + 60))  # the clock was put back a little
     (tmp_path / "spool" / "0000000004").write_bytes(b'{"agent": 1}\nx')
     assert told(spool) == ["id-3"]

@@ -368,7 +368,7 @@ def test_rows_leave_access_without_an_end_to_administrators() -> None:
         ("claude-code", {}, {"type": "setMode", "mode": "acceptEdits", "destination": "session"}),
         (
             "opencode",
-            {"hook": agent_options.ASKS},
+            {"hook": agent_options.PERMISSION_METHOD},
             {"optionId": "always", "name": "Always allow", "kind": "allow_always"},
         ),
     ],

@@ -22,7 +22,7 @@ from django.conf import settings
 from coordinator.client import launch
 from coordinator.client import offline_block_list as held
 from coordinator.client.connecting.connectable_agents import HOOK_FAILED, HookInvocation, fill_plugin_template
-from coordinator.client.hook import HELD_UNTOLD
+from coordinator.client.hook import BLOCKED_WITHOUT_RULES
 from coordinator.client.settings import ClientSettings, write_private_file
 from tests.claude_code.test_deciding import rules
 from tests.dialects import opencode as recording
@@ -295,7 +295,7 @@ def test_no_call_runs_while_the_server_is_away_unless_its_person_wants_that(
     connect(tmp_path, nobody())
     (held_back,) = drive(tmp_path, [push(opencode)], wait=3)
     assert "cannot be reached" in held_back["error"]
-    assert HELD_UNTOLD in held_back["error"]
+    assert BLOCKED_WITHOUT_RULES in held_back["error"]
     connect(tmp_path, nobody(), opencode={"hold": False})
     (let_go,) = drive(tmp_path, [push(opencode)])
     assert let_go["output"]["args"]["command"] == "git push"
@@ -311,7 +311,7 @@ def test_the_connected_file_goes_before_variables_that_a_project_can_set(
     connect(tmp_path, nobody())
     variables = {"SIGNALBOX_URL": opencode.served.url, "SIGNALBOX_KEY": KEYS["agent"]}
     (denied,) = drive(tmp_path, [push(opencode)], **variables, PYTHONPATH="/", wait=3)
-    assert HELD_UNTOLD in denied["error"]
+    assert BLOCKED_WITHOUT_RULES in denied["error"]
 
 
 def test_what_is_held_is_known_at_its_next_start_though_the_server_is_away(

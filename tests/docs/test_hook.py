@@ -32,7 +32,7 @@ def test_the_numbers_and_names_are_those_of_the_code(said: str) -> None:
 
 
 def test_words_stand_for_the_numbers_that_they_name() -> None:
-    assert (spool.HOOK_KEPT_FOR, hook.UNREACHED_FOR) == (7 * 86_400, 60)
+    assert (spool.HOOK_RETENTION_SECONDS, hook.UNREACHED_FOR) == (7 * 86_400, 60)
     assert hook.QUICK_END < 1
     assert {HOOK_AGENTS[name].timeout for name in ("claude-code", "codex", "opencode")} == {600}
     assert {HOOK_AGENTS[name].timeout for name in ("copilot", "cursor", "goose")} == {30}

@@ -259,7 +259,7 @@ def test_where_nobody_knows_in_time_the_answer_says_so_and_a_resend_writes_nothi
             size=1,
             once=once,
             make_answer=lambda _outcomes: b"written",
-            tell_within=0.1,
+            answer_timeout=0.1,
         )
 
     async def work(writer: GroupWriter) -> Any:

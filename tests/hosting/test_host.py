@@ -238,7 +238,7 @@ def test_children_of_a_server_end_with_it(hosted: Hosted) -> None:
 def test_one_that_asks_without_end_is_stopped_and_told_why(
     client: Begun, askers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend, "MOST_QUESTIONS" if askers == 1 else "MOST_TOLD", 20)
+    monkeypatch.setattr(backend, "MOST_QUESTIONS" if askers == 1 else "MAX_BACKGROUND_TASKS", 20)
     one, other = client(), client()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(other.call, "wait") if askers == 2 else None
@@ -380,7 +380,7 @@ def test_what_looks_like_a_secret_is_masked_in_what_a_server_says_when_it_refuse
 def test_no_half_of_a_secret_is_kept() -> None:
     said = b"password hunter22\n" * 1_000
     assert process.cut_output_to_last_bytes(said).startswith(b"password")
-    assert len(process.cut_output_to_last_bytes(said)) <= process.KEPT_WORDS
+    assert len(process.cut_output_to_last_bytes(said)) <= process.MAX_STDERR_BYTES
     assert process.cut_output_to_last_bytes(said.replace(b"\n", b" ")).startswith((b"password", b"hunter22"))
 
 

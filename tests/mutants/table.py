@@ -924,7 +924,7 @@ MUTANTS = (
     Mutant(
         "proof: wrong",
         "coordinator/identity/browser_secrets.py",
-        'if not hmac.compare_digest(str(held_proof.get("hash", "")), hash_browser_secret(secret)):',
+        'if not hmac.compare_digest(str(stored_proof.get("hash", "")), hash_browser_secret(secret)):',
         "if False:",
         ("tests/accounts/test_proof.py::test_another_proof_is_none",),
     ),
@@ -1052,8 +1052,8 @@ MUTANTS = (
     Mutant(
         "confirmation: too old",
         "coordinator/identity/browser_secrets.py",
-        'int(held_proof.get("at", 0)), UTC) <= within',
-        'int(held_proof.get("at", 0)), UTC) is not None',
+        'int(stored_proof.get("at", 0)), UTC) <= within',
+        'int(stored_proof.get("at", 0)), UTC) is not None',
         (
             "tests/passkeys/test_confirming.py::test_a_decision_later_waits_for_a_confirmation_and_goes_on_with_what_was_typed",
         ),

@@ -81,7 +81,7 @@ def test_who_has_a_passkey_confirms_with_it_and_not_with_the_password(with_passk
     assert keys_made() == 1
     row = AuditLog.objects.filter(event_type="SIGN_IN_CONFIRMED").latest("id")
     assert (row.actor_id, row.metadata["by"]) == ("user:admin", "passkey")
-    assert browser.client.session[browser_secrets.HELD]["by"] == "passkey"
+    assert browser.client.session[browser_secrets.PROOF_SESSION_KEY]["by"] == "passkey"
 
 
 def test_a_lost_proof_does_not_let_the_password_in(with_passkey: Make) -> None:
@@ -99,7 +99,7 @@ def test_a_recovery_code_confirms_in_place_of_a_passkey(with_passkey: Make) -> N
     with later():
         form = FORM | {"confirm_password": code, "new_proof": browser.secret}
         assert browser.client.post(CHANGE, form).headers.get("Signalbox-Confirm") is None
-        assert browser.client.session[browser_secrets.HELD]["by"] == "recovery code"
+        assert browser.client.session[browser_secrets.PROOF_SESSION_KEY]["by"] == "recovery code"
 
 
 def test_somebody_elses_passkey_confirms_nothing(with_passkey: Make) -> None:
@@ -160,12 +160,12 @@ def test_who_signs_in_elsewhere_confirms_there_or_by_passkey(settings: Any) -> N
     browser = signed_in("admin")
     session = browser.client.session
     session[BY_PROVIDER] = ""
-    session[browser_secrets.HELD] |= {"by": "provider session"}
+    session[browser_secrets.PROOF_SESSION_KEY] |= {"by": "provider session"}
     session.save()
     page = browser.post(CHANGE, **FORM)
     assert (page.status_code, page.headers["Signalbox-Confirm"]) == (403, "provider")
     assert browser.post(CHANGE, **FORM, confirm_password=PASSWORD).status_code == 403
-    session[browser_secrets.HELD] |= {"by": "provider"}
+    session[browser_secrets.PROOF_SESSION_KEY] |= {"by": "provider"}
     session.save()
     assert browser.post(CHANGE, **FORM).headers.get("Signalbox-Confirm") is None
     assert browser.add_passkey().status_code == 302
@@ -179,9 +179,9 @@ def test_who_signs_in_elsewhere_confirms_there_or_by_passkey(settings: Any) -> N
 def test_a_session_from_before_counts_as_unconfirmed() -> None:
     browser = signed_in("admin")
     session = browser.client.session
-    held = dict(session[browser_secrets.HELD])
+    held = dict(session[browser_secrets.PROOF_SESSION_KEY])
     del held["by"]
-    session[browser_secrets.HELD] = held
+    session[browser_secrets.PROOF_SESSION_KEY] = held
     session.save()
     assert browser.post(CHANGE, **FORM).status_code == 403
 

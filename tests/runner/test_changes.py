@@ -219,4 +219,4 @@ def test_what_a_session_began_with_is_forgotten_after_long(
     other = TurnChanges("ses_2", str(project), str(tmp_path / "state"))
     asyncio.run(other.record_directory_at_turn_start())
     assert not note.exists()
-    assert changes.KEPT > 7 * 24 * 3600
+    assert changes.SNAPSHOT_RETENTION_SECONDS > 7 * 24 * 3600

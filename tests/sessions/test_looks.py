@@ -126,7 +126,7 @@ def test_a_text_is_drawn_once_however_often_it_is_shown(monkeypatch) -> None:
 
 
 def test_only_so_much_is_kept_in_memory(monkeypatch) -> None:
-    monkeypatch.setattr(rendering_cache, "KEPT_BYTES", 10_000)
+    monkeypatch.setattr(rendering_cache, "MAX_CACHED_BYTES", 10_000)
     for number in range(50):
         markdown.render_markdown(f"**text {number}** " + "x" * 900)
     assert rendering_cache._answers._bytes <= 10_000

@@ -27,7 +27,7 @@ from coordinator.runs.liveness import is_runner_alive
 from coordinator.sessions.wire import polled_run_as_json
 
 # A sign of life is written at most this often: a burst of polls stays a burst of reads.
-HEARD_EVERY = timedelta(seconds=1)
+HEARTBEAT_WRITE_INTERVAL = timedelta(seconds=1)
 # A stop command that was sent to the runner and is still open is sent again after this time.
 STOP_AGAIN_AFTER = timedelta(seconds=15)
 
@@ -151,7 +151,11 @@ def record_runner_contact(runner: Runner | None, now: datetime, key: KeyIdentity
     name = registering_api_key_name(key)
     require_runner_key(runner, key)
     adopted = name is not None and runner.registered_by is None
-    if adopted or runner.gone_at is not None or abs(runner.time_since_heartbeat(now)) >= HEARD_EVERY:
+    if (
+        adopted
+        or runner.gone_at is not None
+        or abs(runner.time_since_heartbeat(now)) >= HEARTBEAT_WRITE_INTERVAL
+    ):
         runner.registered_by = runner.registered_by or name
         runner.last_heartbeat, runner.gone_at = now, None
         Runner.objects.filter(pk=runner.pk).update(

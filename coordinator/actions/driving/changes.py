@@ -12,7 +12,7 @@ from coordinator.secrets.masking import mask_secrets
 MOST_FILES = 2_000
 MOST_DIFF = 512 * 1024  # characters
 LONGEST_PATH = 1_024
-KEPT = 50  # turns whose diffs are kept; of older ones the files are
+MAX_TURNS_WITH_DIFFS = 50  # turns whose diffs are kept; of older ones the files are
 STATUSES = frozenset("AMDRCT")
 
 
@@ -78,5 +78,7 @@ def clamp_line_count(reported: Any) -> int:
 
 def delete_old_session_diffs(session_id: str) -> None:
     turn_changes = SessionChange.objects.filter(session_id=session_id).exclude(run_id="")
-    old = turn_changes.order_by("-id").values_list("id", flat=True)[KEPT : KEPT + 10]
+    old = turn_changes.order_by("-id").values_list("id", flat=True)[
+        MAX_TURNS_WITH_DIFFS : MAX_TURNS_WITH_DIFFS + 10
+    ]
     SessionChange.objects.filter(pk__in=list(old), diff__isnull=False).update(diff=None)

@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 NOBODY = "Nobody answered in Signalbox in time."
-ASKED_ANEW = "The agent asked about this call again."
+REPEATED_BY_AGENT = "The agent asked about this call again."
 WITHDRAWN = "The question was withdrawn."
 FORM_FIELDS = frozenset({"mode", "message", "requestedSchema"})
 
@@ -102,7 +102,7 @@ def record_question_call(
     call = speech.call(driven_call.told, post.agent_program)
     session = Session.objects.get(pk=question.session_id)
     return ToolCallRequest(
-        asks=agent_options.ASKS,
+        asks=agent_options.PERMISSION_METHOD,
         session_id=question.session_id,
         agent_id=session.agent_name,
         since_us=instants.to_microseconds(now),
@@ -151,7 +151,7 @@ def build_elicitation_call(
     session = Session.objects.get(pk=question.session_id)
     calls_of_session = DrivenCall.objects.filter(session_id=question.session_id, call_id=question.call_id)
     return ToolCallRequest(
-        asks=agent_options.ASKS,
+        asks=agent_options.PERMISSION_METHOD,
         session_id=question.session_id,
         agent_id=session.agent_name,
         since_us=instants.to_microseconds(now),
@@ -237,7 +237,7 @@ def withdraw_superseded_questions(
         if open_question.pk != row.pk:
             with suppress(Conflict, NotFound):
                 approvals_of.withdraw_request(
-                    open_question.request_id, actor=RUNNER, may_all=True, reason=ASKED_ANEW, now=now
+                    open_question.request_id, actor=RUNNER, may_all=True, reason=REPEATED_BY_AGENT, now=now
                 )
 
 

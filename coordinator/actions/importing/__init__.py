@@ -30,7 +30,7 @@ from coordinator.importing.source_database import TABLES, SourceDatabase
 __all__ = ["ImportOutcome", "TableOutcome", "import_database", "record_unreadable_database"]
 
 EVENT = "DATABASE_IMPORTED"
-MOST_TOLD = 20  # lines in the audit log
+MAX_AUDITED_REASONS = 20  # lines in the audit log
 
 
 def import_database(
@@ -140,7 +140,7 @@ def record_import_audit_entry(job: ImportJob, done: ImportOutcome, stopped: str 
         "with_policy": job.with_policy,
     }
     if reasons:
-        metadata["could_not_be_read" if not stopped else "stopped"] = reasons[:MOST_TOLD]
+        metadata["could_not_be_read" if not stopped else "stopped"] = reasons[:MAX_AUDITED_REASONS]
     audit.record_audit_entry(
         EVENT,
         actor=system_actor("import"),

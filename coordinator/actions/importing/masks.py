@@ -25,7 +25,7 @@ from coordinator.secrets.masking import MASK, SecretMasker
 
 # What people judge is shown with whatever could run or lead elsewhere.
 JUDGED = frozenset({"permission_requests"})
-SAID = ("content", "metadata")  # of a chat message
+MASKED_CHAT_COLUMNS = ("content", "metadata")  # of a chat message
 # The columns of a name and of its value, where the name says whether the value is a secret.
 NAMED_VALUES = {"plugin_configs": ("config_key", "config_value"), "plugin_data": ("key", "value")}
 
@@ -38,7 +38,7 @@ def find_masked_columns(table: str) -> frozenset[str]:
     if table == "runs":
         names.add("prompt")
     names.update(NAMED_VALUES.get(table, ())[1:])
-    return frozenset(names | set(SAID)) if table == "chat_messages" else frozenset(names)
+    return frozenset(names | set(MASKED_CHAT_COLUMNS)) if table == "chat_messages" else frozenset(names)
 
 
 def is_masking_on() -> bool:

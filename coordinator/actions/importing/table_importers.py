@@ -24,7 +24,7 @@ from coordinator.importing.source_database import ImportableTable, Row
 from coordinator.lib import instants
 from coordinator.mcp.servers import credentials
 from coordinator.models import DeletedAgent
-from coordinator.models.audit import AUDIT_KEPT
+from coordinator.models.audit import AUDIT_RETENTION
 from coordinator.models.fields import dump_compact_json
 from coordinator.policy.requests.approvals import APPROVED
 from coordinator.runs.statuses import OPEN
@@ -314,7 +314,7 @@ class AuditRowImport(TableImport):
     too_old = 0
 
     def filter_incoming_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
-        limit = self.job.now - AUDIT_KEPT
+        limit = self.job.now - AUDIT_RETENTION
         young = []
         for candidate in candidates:
             if is_time_before(candidate.row.get("timestamp"), limit):
@@ -328,7 +328,7 @@ class AuditRowImport(TableImport):
         super().add_outcome_notes()
         if self.too_old:
             self.outcome.notes.append(
-                f"{self.too_old} rows are older than the {AUDIT_KEPT.days} days that the audit log is kept,"
+                f"{self.too_old} rows are older than the {AUDIT_RETENTION.days} days that the audit log is kept,"
                 " and are kept aside."
             )
 

@@ -48,10 +48,10 @@ SEALED_AS = "mcp-gateway-call"
 # In which a call may come whose cancellation came first, on another line or to another process.
 OVERTAKEN_FOR = timedelta(minutes=1)
 # How long a result that its client did not receive is kept for the same call made again.
-RESULT_KEPT_FOR = timedelta(minutes=10)
-BESIDE_FOR = timedelta(days=1)  # in which the end of a local call must be reported
+RESULT_TTL = timedelta(minutes=10)
+LOCAL_CALL_TTL = timedelta(days=1)  # in which the end of a local call must be reported
 # A local caller that does not ask again within this time counts as gone: each question is held for 25 seconds.
-BESIDE_ASKS_WITHIN = timedelta(minutes=2)
+LOCAL_WAIT_TTL = timedelta(minutes=2)
 DENIED = "TOOL_CALL_DENIED"
 CANCELLED_BY_CLIENT = "The client cancelled the call."
 LONGEST_RESULT = 4 * 1024 * 1024  # bytes that are kept
@@ -99,7 +99,7 @@ def find_same_undelivered_call(binding: CallBinding, now: datetime) -> GatewayCa
 def filter_same_undelivered_calls(binding: CallBinding, now: datetime) -> QuerySet[GatewayCall]:
     return GatewayCall.objects.filter(
         Q(state=CallState.RUNNING)
-        | Q(state=CallState.DONE, ended_at__gt=now - RESULT_KEPT_FOR)
+        | Q(state=CallState.DONE, ended_at__gt=now - RESULT_TTL)
         | Q(state=CallState.LOST),
         call_key=binding.approval_question_digest,
         is_task=False,
@@ -550,7 +550,7 @@ def mark_call_running(attempt: CallAttempt, request_id: str, server: UpstreamSer
         "started_at": now,
         "run_until": now
         + (
-            BESIDE_FOR
+            LOCAL_CALL_TTL
             if attempt.is_beside
             else max_call_duration(server, WHOLE_SERVER if attempt.binding.is_read else attempt.binding.tool)
         ),
@@ -616,7 +616,7 @@ def request_local_call_approval(attempt: CallAttempt, ruling: Ruling, *, now: da
 def mark_local_call_waiting(attempt: CallAttempt, request_id: str, now: datetime) -> None:
     """Record that a local call waits, or that it still does. Raises CallCancelled."""
     call_id, binding = attempt.call_id, attempt.binding
-    waits = {"request_id": request_id, "run_until": now + BESIDE_ASKS_WITHIN}
+    waits = {"request_id": request_id, "run_until": now + LOCAL_WAIT_TTL}
     own = filter_local_calls(GatewayCall.objects.filter(pk=call_id, state=CallState.WAITING))
     own = own.filter(key_id=binding.key_id, agent_id=binding.agent_id)
     question_digests = {
@@ -674,7 +674,7 @@ def begin_local_call(attempt: CallAttempt, *, now: datetime) -> None:
     running = {
         "state": CallState.RUNNING,
         "started_at": now,
-        "run_until": now + BESIDE_FOR,
+        "run_until": now + LOCAL_CALL_TTL,
         "delivered_at": now,
     }
     try:

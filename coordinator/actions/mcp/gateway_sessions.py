@@ -18,7 +18,7 @@ from coordinator.secrets.sealing import seal_for_purpose, unseal_for_purpose
 SEALED_AS = "mcp-gateway-session"
 NOTE_EVERY = timedelta(hours=1)  # how exactly it is known when a session was used last
 USED_WITHIN = timedelta(days=1)  # for which a session that is not used counts as going on
-LONGEST_SAID = 20_000  # characters of what a client says of itself, as JSON
+MAX_CLIENT_INFO_CHARACTERS = 20_000  # characters of what a client says of itself, as JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,11 @@ def create_gateway_session(
 
 
 def clean_client_info(value: Any) -> dict[str, Any]:
-    return mask_secrets(value) if isinstance(value, dict) and len(str(value)) <= LONGEST_SAID else {}
+    return (
+        mask_secrets(value)
+        if isinstance(value, dict) and len(str(value)) <= MAX_CLIENT_INFO_CHARACTERS
+        else {}
+    )
 
 
 def get_or_create_default_session(

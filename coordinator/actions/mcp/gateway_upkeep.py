@@ -42,7 +42,7 @@ def mark_orphaned_calls_lost(now: datetime) -> None:
 def delete_old_call_results(now: datetime) -> None:
     """Drop what servers answered once nobody can ask for it any more, and in time the calls themselves."""
     with_result = GatewayCall.objects.filter(result__isnull=False)
-    with_result.filter(is_task=False, ended_at__lt=now - gateway_calls.RESULT_KEPT_FOR).update(result=None)
+    with_result.filter(is_task=False, ended_at__lt=now - gateway_calls.RESULT_TTL).update(result=None)
     with_result.filter(expires_at__lt=now).update(result=None)
     GatewayCall.objects.filter(expires_at__lt=now, message__isnull=False).update(message=None)
     gateway_calls.find_early_cancellations().filter(expires_at__lt=now).delete()

@@ -9,7 +9,7 @@ from coordinator.actions.mcp.result_hosts import ResultHosts, record_and_detect_
 from coordinator.mcp.gateway.injection_signs import NEW_ADDRESS
 from coordinator.models import McpResultMark
 
-KEPT_FOR = timedelta(days=2)  # rules ask about a day at most
+MARK_RETENTION = timedelta(days=2)  # rules ask about a day at most
 
 
 def record_result_marks(
@@ -31,4 +31,4 @@ def record_result_marks(
 
 def delete_old_result_marks(now: datetime) -> None:
     """Delete marks that no rule asks for any more."""
-    McpResultMark.objects.filter(marked_at__lt=now - KEPT_FOR).delete()
+    McpResultMark.objects.filter(marked_at__lt=now - MARK_RETENTION).delete()

@@ -26,7 +26,7 @@ from coordinator.models import Agent, ApiKey, AuditLog, ConnectCode
 SIGNS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's: none is taken for another
 LENGTH, GROUP = 12, 4
 LASTS = timedelta(minutes=10)
-KEPT = timedelta(days=1)  # so that the page can say what became of a code
+EXPIRED_CODE_RETENTION = timedelta(days=1)  # so that the page can say what became of a code
 LONGEST_HOST = 255
 REFUSED = AttemptLimit(
     "CONNECT_CODE_REFUSED",
@@ -67,7 +67,7 @@ def issue_connect_code(
                 void_unused_connect_codes(key_name, user, now)
                 or key_binding.create_agent_for_key(key_name, actor=person_actor(user), now=now).pk
             )
-        ConnectCode.objects.filter(expires_at__lt=now - KEPT).delete()
+        ConnectCode.objects.filter(expires_at__lt=now - EXPIRED_CODE_RETENTION).delete()
         row = ConnectCode.objects.create(
             code_hash=hash_connect_code(code),
             key_name=key_name,

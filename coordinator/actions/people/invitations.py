@@ -24,7 +24,9 @@ from coordinator.models import Invitation
 
 LIFETIMES = {1: "in a day", 3: "in 3 days", 7: "in a week"}  # days
 MAX_LABEL_CHARACTERS = 100
-KEPT = timedelta(days=30)  # after it has ended, so that the page can say what became of it
+EXPIRED_INVITATION_RETENTION = timedelta(
+    days=30
+)  # after it has ended, so that the page can say what became of it
 NOT_VALID = "This invitation is not valid: it was used, was revoked or has expired. Ask for a new one."
 NO_PASSWORDS = "Password sign-in is off, so nobody can join by an invitation."
 
@@ -63,7 +65,7 @@ def create_invitation(
         raise UnprocessableRequest(f"At most {MAX_LABEL_CHARACTERS} characters say whom it is for.")
     token = secrets.token_urlsafe(32)
     with transaction.atomic():
-        Invitation.objects.filter(expires_at__lt=now - KEPT).delete()
+        Invitation.objects.filter(expires_at__lt=now - EXPIRED_INVITATION_RETENTION).delete()
         row = Invitation.objects.create(
             token_hash=hash_api_key(token),
             label=label,

@@ -18,7 +18,7 @@ from django.db.models import OuterRef, Subquery
 from coordinator.errors import QuotaReached
 from coordinator.models import KeyStorageDay
 
-KEPT_DAYS = 31
+STORAGE_RETENTION_DAYS = 31
 MIB = 1024 * 1024
 _KEY = "key:"  # how the callers begin that are keys (lib.fair_queue.CALLER)
 _ADD = (
@@ -108,7 +108,7 @@ def build_stored_today_subquery(now: datetime) -> Subquery:
 
 def delete_old_quota_days(now: datetime) -> None:
     """Delete the sums of days long past."""
-    old = KeyStorageDay.objects.filter(day__lt=utc_day_text(now - timedelta(days=KEPT_DAYS)))
+    old = KeyStorageDay.objects.filter(day__lt=utc_day_text(now - timedelta(days=STORAGE_RETENTION_DAYS)))
     if old.exists():
         old.delete()
 

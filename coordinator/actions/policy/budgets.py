@@ -29,7 +29,7 @@ LONGEST_NAME = 255
 MOST_BUDGETS = 100  # in force at a time
 MOST_SESSIONS = 200  # of one budget that are reported at a time
 LARGEST = 1e15
-KEPT_DAYS = 400
+USAGE_RETENTION_DAYS = 400
 BY = system_actor("budgets")
 
 
@@ -121,7 +121,7 @@ def record_reached_budgets(now: datetime) -> None:
 
 def delete_old_budget_usage(now: datetime) -> None:
     """Drop sums and notes of long ago."""
-    oldest = now - timedelta(days=KEPT_DAYS)
+    oldest = now - timedelta(days=USAGE_RETENTION_DAYS)
     day = instants.local_day(instants.to_microseconds(oldest) // 1000, settings.LOCAL_ZONE)
     UsageDay.objects.filter(day__lt=day).delete()
     BudgetMark.objects.filter(at__lt=oldest).delete()

@@ -20,7 +20,7 @@ from coordinator.models import ApiKey, AuditLog
 from coordinator.policy.grants.access import Verdict
 
 EVENT = "ACCESS_DENIED"
-EVENT_ASKED = "ACCESS_ASKED"
+APPROVAL_NEEDED_EVENT = "ACCESS_ASKED"
 OVER_QUOTA_EVERY = timedelta(minutes=1)
 
 
@@ -79,7 +79,7 @@ def write_denial_audit_entry(denial: AccessDenial, now: datetime) -> None:
         metadata["since"] = instants.format_canonical_instant(denial.since)
     requires_approval = denial.verdict.requires_approval
     audit.record_audit_entry(
-        EVENT_ASKED if requires_approval else EVENT,
+        APPROVAL_NEEDED_EVENT if requires_approval else EVENT,
         actor=denial.by,
         target=f"{denial.agent_id} {denial.server_id} {denial.tool_name}",
         permission=denial.verdict.decision,

@@ -30,7 +30,7 @@ MOST_TYPED = 200  # characters of a person's title
 GENTLE_FOR = 0.2  # seconds; other work waits for a tick of housekeeping
 WINDOW = 20_000  # changes that are looked through at a time
 STEP = 200  # sessions that are looked at, and written, at a time
-TOLD_IN = "session_title"  # the field of Claude Code's SessionStart that has its own title
+TITLE_FIELD = "session_title"  # the field of Claude Code's SessionStart that has its own title
 
 
 def save_person_title(session_id: str, typed: str, *, actor: Actor, now: datetime) -> str:
@@ -123,12 +123,12 @@ def assign_session_titles(session_ids: list[str], now: datetime) -> None:
 def find_titles_in_start_events(session_ids: list[str]) -> dict[str, str]:
     """Return the titles that agents reported with their sessions' latest start."""
     starts = Event.objects.filter(session_id__in=session_ids, event_type="session_start")
-    title_events = starts.filter(context__extra__text__contains=f'"{TOLD_IN}"').order_by("id")
+    title_events = starts.filter(context__extra__text__contains=f'"{TITLE_FIELD}"').order_by("id")
     return clean_reported_titles(
         {
-            session_id: extra[TOLD_IN]
+            session_id: extra[TITLE_FIELD]
             for session_id, extra in title_events.values_list("session_id", "context__extra")
-            if isinstance(extra, dict) and isinstance(extra.get(TOLD_IN), str)
+            if isinstance(extra, dict) and isinstance(extra.get(TITLE_FIELD), str)
         }
     )
 

@@ -46,7 +46,7 @@ RUNS_EDITED_INPUT = "runs_edited_input"  # in the metadata of a request of anoth
 UNEDITABLE = "uneditable"  # in the metadata of a request whose agent runs no edited input
 ELSEWHERE = "Answered in the terminal."
 GONE = "The agent disconnected."
-HELD = "held"
+DEFERRED = "held"
 # A result that came this shortly before the question answers it: the two hooks overtook one another.
 OVERTAKEN = timedelta(seconds=2)
 LIKELY = 20  # calls of a session among which the one that is asked about is looked for
@@ -390,7 +390,7 @@ def defer_tool_call(request_id: str, *, actor: Actor, reason: str, now: datetime
     if row is None:
         return None
     return {
-        "status": HELD,
+        "status": DEFERRED,
         "why": reason,
         "request_id": row.request_id,
         "link": messages.approval_page_url(row, to_agent=True),

@@ -35,7 +35,7 @@ CLAIM_LEASE = timedelta(seconds=60)
 REPORT_GRACE = timedelta(seconds=60)
 # A runner gives a process 5 s to end before it kills it.
 STOP_GRACE = timedelta(seconds=60)
-CALLBACKS_KEPT = timedelta(days=7)
+CALLBACK_RETENTION = timedelta(days=7)
 
 
 def run_housekeeping(now: datetime) -> None:
@@ -172,7 +172,7 @@ def finish_abandoned_messages(now: datetime) -> None:
 
 def drop_delivered_callbacks(now: datetime) -> None:
     """Delete callbacks that were sent long ago, and those whose parent is gone."""
-    Callback.objects.filter(delivered_run_id__isnull=False, created_at__lt=now - CALLBACKS_KEPT).delete()
+    Callback.objects.filter(delivered_run_id__isnull=False, created_at__lt=now - CALLBACK_RETENTION).delete()
     existing_sessions = Session.objects.filter(pk=OuterRef("parent_session_id"))
     Callback.objects.filter(~Exists(existing_sessions)).delete()
 

@@ -18,7 +18,7 @@ from coordinator.models.gateway import BY_GATEWAY
 from coordinator.usage.activity import BOUNDS, DURATIONS, HOUR, datetime_of_hour_number, hours_since_1970
 
 COUNTED_BACK = timedelta(days=14)  # of what was there before the first count
-KEPT_FOR = timedelta(days=35)
+ACTIVITY_RETENTION = timedelta(days=35)
 SETTLED_AFTER = timedelta(minutes=2)  # from an hour's end: nothing of it is committed later
 MOST_TIME = 5.0  # seconds in one pass
 LONGEST_SHARE = 20  # the hour that runs is counted again after this many times what counting it took
@@ -55,7 +55,7 @@ def count_tool_activity_by_hour(now: datetime) -> int:
             number += 1
             if time.monotonic() > deadline:
                 break
-    forgotten = hours_since_1970(now - KEPT_FOR)
+    forgotten = hours_since_1970(now - ACTIVITY_RETENTION)
     ActivityHour.objects.filter(hour__lt=forgotten).delete()
     CountedHour.objects.filter(hour__lt=forgotten).delete()
     return number

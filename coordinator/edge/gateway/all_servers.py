@@ -63,7 +63,7 @@ COLLECTION_INSTRUCTIONS = (
 )
 AT_ONCE = 8  # servers that are asked for their tools at the same time
 LIST_WITHIN = 20.0  # seconds that one server has to list its tools
-TELL_WITHIN = 5.0  # seconds to wait for servers to accept a notification
+NOTIFY_TIMEOUT_SECONDS = 5.0  # seconds to wait for servers to accept a notification
 # Client notifications that are forwarded to all servers, as they do not say which one is meant.
 CANCELLED = "notifications/cancelled"
 FOR_SERVERS = frozenset({CANCELLED, "notifications/roots/list_changed"})
@@ -287,7 +287,7 @@ class CombinedServersEndpoint:
         await self.notify_upstream_servers(exchange, b"", method="DELETE")
 
     async def notify_upstream_servers(self, exchange: Exchange, body: bytes, method: str = "POST") -> None:
-        """Send a message to all servers with which the client has a session; give up after `TELL_WITHIN`."""
+        """Send a message to all servers with which the client has a session; give up after `NOTIFY_TIMEOUT_SECONDS`."""
         assert exchange.client is not None
 
         async def notify_one_upstream_server(server_id: str, link: StoredUpstreamSession) -> None:
@@ -302,7 +302,7 @@ class CombinedServersEndpoint:
                 answer.close()
 
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(TELL_WITHIN):
+            async with asyncio.timeout(NOTIFY_TIMEOUT_SECONDS):
                 await asyncio.gather(
                     *(notify_one_upstream_server(*link) for link in exchange.client.links.items())
                 )

@@ -52,7 +52,7 @@ from coordinator.policy.rules.tool_rules import ASK, Ruling
 
 log = logging.getLogger(__name__)
 
-HEARD_ELSEWHERE = "The client hears the end on another stream."
+ANSWERED_ON_OTHER_STREAM = "The client hears the end on another stream."
 POLL_EVERY = 2_000  # milliseconds that a task's client is asked to let pass
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -171,7 +171,7 @@ class ApprovedCallRunner:
             await self.record_call_outcome(
                 functools.partial(gateway_calls.mark_call_answered_by_server, record.call_id)
             )
-            self._records.end_call_record(record, "ok", None, HEARD_ELSEWHERE)
+            self._records.end_call_record(record, "ok", None, ANSWERED_ON_OTHER_STREAM)
             await line.end_event_stream()
             return
         if response is None:

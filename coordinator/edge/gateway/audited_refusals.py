@@ -13,7 +13,7 @@ from coordinator.edge.http.auth import Admission
 from coordinator.errors import SignalboxError
 
 EVERY = 60.0  # seconds
-MOST_KEPT = 10_000
+MAX_NOTED_REFUSALS = 10_000
 
 
 class RefusalAudit:
@@ -37,7 +37,7 @@ class RefusalAudit:
         now = time.monotonic()
         if self._noted.get(refusal_key, -EVERY) > now - EVERY:
             return
-        if len(self._noted) >= MOST_KEPT:
+        if len(self._noted) >= MAX_NOTED_REFUSALS:
             self._noted.clear()
         self._noted[refusal_key] = now
         await self._records.run_in_event_writer_transaction(

@@ -15,7 +15,7 @@ from django.utils import timezone
 from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin, QuestionOutcome
 from coordinator.edge.gateway.approved_calls import (
-    HEARD_ELSEWHERE,
+    ANSWERED_ON_OTHER_STREAM,
     classify_tool_call_response,
     strip_request_state,
 )
@@ -394,7 +394,7 @@ class ToolCallHandler:
                 )
         except UnfinishedStream:
             await exchange.line.end_event_stream()
-            self._records.end_call_record(record, "ok", None, HEARD_ELSEWHERE)
+            self._records.end_call_record(record, "ok", None, ANSWERED_ON_OTHER_STREAM)
             return
         except UpstreamFailed as problem:
             await self.report_unanswered_call(exchange, record, problem)

@@ -13,8 +13,8 @@ from coordinator.actions.mcp.gateway_sessions import GatewayClient, StoredUpstre
 from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.threads import EdgeThreads
 
-CLIENT_KEPT_FOR = 5.0  # seconds
-MOST_KEPT = 10_000
+CLIENT_CACHE_SECONDS = 5.0
+MAX_CACHED_CLIENTS = 10_000
 ClientKey = tuple[str, str, int, str]
 
 
@@ -24,7 +24,7 @@ class ClientSessions:
     def __init__(self, threads: EdgeThreads) -> None:
         self._threads = threads
         self._cached_clients: ExpiringCache[ClientKey, GatewayClient] = ExpiringCache(
-            CLIENT_KEPT_FOR, MOST_KEPT
+            CLIENT_CACHE_SECONDS, MAX_CACHED_CLIENTS
         )
 
     async def find_client_session(
@@ -32,9 +32,9 @@ class ClientSessions:
     ) -> GatewayClient:
         """Return a session of this caller. Raises NotFound."""
         key = session_id, endpoint, key_id, agent_id
-        kept_until = self._cached_clients.get(key, asyncio.get_running_loop().time())
-        if kept_until is not None:
-            return kept_until
+        cached_client = self._cached_clients.get(key, asyncio.get_running_loop().time())
+        if cached_client is not None:
+            return cached_client
         client_row = await self._threads.run_in_thread(
             gateway_sessions.find_gateway_session,
             session_id,

@@ -81,7 +81,8 @@ from coordinator.mcp.protocol.messages import (
 from coordinator.mcp.servers.names import COLLECTION_PREFIX
 
 MOST_STREAMS = 4_000
-UNHEARD = 0.1  # seconds of a request in which nobody looks whether its client has left: most are over by then
+# Seconds of a request in which nobody looks whether its client has left: most are over by then.
+DISCONNECT_CHECK_DELAY = 0.1
 ALL = UpstreamServer("", None)  # represents all servers, at their common endpoint
 
 
@@ -287,7 +288,7 @@ class GatewayEndpoint:
             raise
         if received_message is None:
             return
-        with DisconnectWatcher(receive, after=UNHEARD) as disconnect_watcher:
+        with DisconnectWatcher(receive, after=DISCONNECT_CHECK_DELAY) as disconnect_watcher:
             exchange = received_message(disconnect_watcher)
             with exchange.admission.call_on_key_revocation(disconnect_watcher.simulate_client_disconnect):
                 await self.answer_message_or_error(exchange)

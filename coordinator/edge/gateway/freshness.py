@@ -20,8 +20,8 @@ from coordinator.policy.limits import brakes
 from coordinator.policy.limits.brakes import ActiveBrake
 
 TOPICS = ("tool_rules", "mcp_servers", "grants", "mcp_tools", "mcp_upstreams", "budgets", *auth.TOPICS)
-NEWS = f"SELECT 1 FROM changes WHERE id > %s AND topic IN ({', '.join(['%s'] * len(TOPICS))})"  # noqa: S608
-LOOK = f"SELECT EXISTS ({NEWS}), EXISTS (SELECT 1 FROM brakes WHERE released_at IS NULL)"  # noqa: S608
+FIND_CHANGES_SQL = f"SELECT 1 FROM changes WHERE id > %s AND topic IN ({', '.join(['%s'] * len(TOPICS))})"  # noqa: S608
+LOOK = f"SELECT EXISTS ({FIND_CHANGES_SQL}), EXISTS (SELECT 1 FROM brakes WHERE released_at IS NULL)"  # noqa: S608
 Look = tuple[bool, bool]  # whether all edits are known here, and whether any brake is on
 
 

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 ALIVE_EVERY = 15.0  # seconds of silence after which a stream says that it is there
 SETTLES = 0.2  # seconds for which more edits are waited for: people save several at once
-MOST_KEPT = 2_000
+MAX_CACHED_DIGESTS = 2_000
 HERE = b": here\n\n"
 ListReader = tuple[GatewayCaller, str | None]  # who lists tools, and at which collection
 CHANGED = sse.build_sse_event(answers.build_notification("notifications/tools/list_changed", {}))
@@ -90,7 +90,7 @@ class ToolListUpdates:
             or cached_digest[0] != self._edits
             or (cached_digest[1].done() and cached_digest[1].exception() is not None)
         ):
-            if len(self._seen_digests) >= MOST_KEPT:
+            if len(self._seen_digests) >= MAX_CACHED_DIGESTS:
                 self._seen_digests.clear()
             looking = asyncio.ensure_future(
                 self._threads.run_in_thread(reach.hash_visible_tools, caller, timezone.now(), collection_name)

@@ -66,8 +66,8 @@ from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, Ruling, strict
 
 T = TypeVar("T")
 
-HELD_FOR = 25.0  # seconds for which one question is held
-MOST_HELD = 4_000
+QUESTION_WAIT_SECONDS = 25.0  # seconds for which one question is held
+MAX_PENDING_CALLS = 4_000
 MOST_TRIES = 4
 CHANGED = "The policy changed while the call waited. Call it again."
 
@@ -150,7 +150,7 @@ class LocalCallEndpoint:
         self._gate = gate
         self._waits = waits
         self._threads = threads
-        self._pending_limit = ConcurrencyLimit(MOST_HELD, "calls that wait for people")
+        self._pending_limit = ConcurrencyLimit(MAX_PENDING_CALLS, "calls that wait for people")
 
     async def handle_call_decision_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /api/mcp/calls`: whether a call may be sent; held for up to 25 seconds while a person is asked."""
@@ -462,7 +462,7 @@ class LocalCallEndpoint:
         waited = await self._waits.wait_until(
             functools.partial(find_decided_local_request, row.request_id, call_id),
             topics=[f"permission_requests:{row.pk}", f"gateway_calls:{call_id}"],
-            timeout=HELD_FOR,
+            timeout=QUESTION_WAIT_SECONDS,
             still_allowed=exchange.admission.require_still_allowed,
             disconnect=exchange.disconnect,
         )

@@ -19,7 +19,7 @@ from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_calls import CallOrigin
 from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import RequestUse
-from coordinator.edge.gateway.approved_calls import HEARD_ELSEWHERE, classify_tool_call_response
+from coordinator.edge.gateway.approved_calls import ANSWERED_ON_OTHER_STREAM, classify_tool_call_response
 from coordinator.edge.gateway.audited_refusals import RefusalAudit
 from coordinator.edge.gateway.call_limiter import CallLimiter
 from coordinator.edge.gateway.calls import ToolCallHandler
@@ -57,7 +57,7 @@ ASKABLE = frozenset(
         "logging/setLevel",
     }
 )
-NOT_ASKED = "Signalbox asks nobody about this request."
+NOT_ASKABLE = "Signalbox asks nobody about this request."
 
 
 class ReadRequestHandler:
@@ -194,7 +194,7 @@ class ReadRequestHandler:
             self.end_call_record_if_open(record, "denied", response)
             return
         if response is None:
-            self.end_call_record_if_open(record, "ok", None, HEARD_ELSEWHERE)
+            self.end_call_record_if_open(record, "ok", None, ANSWERED_ON_OTHER_STREAM)
         else:
             self.end_call_record_if_open(record, classify_tool_call_response(response), response)
 
@@ -269,7 +269,7 @@ def describe_non_tool_refusal(exchange: Exchange, method: str, ruling: Ruling) -
     """Return the words for a request other than a call that policy denies, or would ask about."""
     reason = f"{ruling.reason.rstrip('.')}."
     if ruling.decision == ASK:
-        reason = f"{reason} {NOT_ASKED}"
+        reason = f"{reason} {NOT_ASKABLE}"
     return (
         f"Denied: {method} was not sent to the server {exchange.server.name}. {reason} Do not work around it. "
         f"A person can allow the server at {gateway_calls.policy_page_url(ruling)}; tell them what you need it for."

@@ -42,9 +42,9 @@ from coordinator.policy.rules.tool_rules import DENY, Ruling
 
 T = TypeVar("T")
 
-MOST_HELD = 8_000  # calls that wait in one process
+MAX_PENDING_CALLS = 8_000  # calls that wait in one process
 MOST_ROUNDS = 9  # clients try ten times
-HEARD_WITHIN = 0.5  # seconds after a call's end for its own response stream to record the delivery
+DELIVERY_WAIT_SECONDS = 0.5  # seconds after a call's end for its own response stream to record the delivery
 CANCELLED = "The client cancelled the call while it waited."
 MOST_TRIES = 4  # how often a question is repeated while other calls take its approval
 
@@ -86,7 +86,7 @@ class PendingCalls:
         self._threads = threads
         self._records = records
         self._runner = runner
-        self._pending_limit = ConcurrencyLimit(MOST_HELD, "calls that wait for people")
+        self._pending_limit = ConcurrencyLimit(MAX_PENDING_CALLS, "calls that wait for people")
         self.keep_alive = ClientKeepAlive()
 
     async def await_decision_and_answer_call(
@@ -228,7 +228,11 @@ class PendingCalls:
         outcome_text = f"{pending_call.binding.tool} has run"
         return (
             await self.wait_while_sending_progress(
-                pending_call, check, f"gateway_calls:{earlier_call.call_id}", HEARD_WITHIN, outcome_text
+                pending_call,
+                check,
+                f"gateway_calls:{earlier_call.call_id}",
+                DELIVERY_WAIT_SECONDS,
+                outcome_text,
             )
             is not None
         )

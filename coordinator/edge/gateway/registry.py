@@ -11,8 +11,8 @@ from coordinator.live.hub import FeedHub
 from coordinator.mcp.gateway import servers
 from coordinator.mcp.gateway.servers import UpstreamServer
 
-SERVER_KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
-MOST_KEPT = 2_000
+SERVER_CACHE_SECONDS = 15.0  # what the feed may have missed is seen within this time
+MAX_CACHED_SERVERS = 2_000
 OWN = frozenset({"mcp_servers", "mcp_upstreams"})  # topics whose key is the server
 
 
@@ -29,10 +29,10 @@ class ServerRegistry:
         now = asyncio.get_running_loop().time()
         cached_server = self._cached_servers.get(name)
         if cached_server is None or cached_server[0] < now or has_server_load_failed(cached_server[1]):
-            if len(self._cached_servers) >= MOST_KEPT:
+            if len(self._cached_servers) >= MAX_CACHED_SERVERS:
                 self._cached_servers.clear()
             cached_server = (
-                now + SERVER_KEPT_FOR,
+                now + SERVER_CACHE_SECONDS,
                 asyncio.ensure_future(self._threads.run_in_thread(servers.load_upstream_server, name)),
             )
             cached_server[1].add_done_callback(

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 NOT_IN_TIME = "Nobody approved it in time."
 STREAM_OVER = "The stream on which it was asked has ended."
-NOT_ASKED_NOW = "People could not be asked."
+ASKING_FAILED = "People could not be asked."
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class ServerRequestApprovals:
             )
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A request of %s could not be asked about: %s", exchange.server.name, problem)
-            return NOT_ASKED_NOW
+            return ASKING_FAILED
         reason, is_decided = STREAM_OVER, False
         try:
             with exchange.call_timeouts.pause_timeouts(patience):
@@ -99,7 +99,7 @@ class ServerRequestApprovals:
             )
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A request of %s could not wait: %s", exchange.server.name, problem)
-            reason = NOT_ASKED_NOW
+            reason = ASKING_FAILED
             return reason
         finally:
             if not is_decided:

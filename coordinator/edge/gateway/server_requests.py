@@ -54,8 +54,8 @@ log = logging.getLogger(__name__)
 RECORDED_EVERY = 60.0  # seconds, for requests that pass
 MOST_RECORDED = 20_000
 REJECTED = -1  # the code of a refusal of sampling, as MCP has it
-NOT_ASKED = "Signalbox asks nobody about this request."
-NOT_ASKED_BESIDE = "Signalbox asks nobody about requests of servers beside their agents."
+NOT_ASKABLE = "Signalbox asks nobody about this request."
+NOT_ASKABLE_LOCAL = "Signalbox asks nobody about requests of servers beside their agents."
 NOT_OFFERED = (
     "A person would have to approve it, and the agent's client does not say that it answers such requests."
 )
@@ -249,7 +249,7 @@ class ServerRequestGate:
         refusal, ruling = await self.find_refusal_or_ask_ruling(exchange, request, size)
         if ruling is not None:
             refusal = ServerRequestRefusal(
-                request, f"{ruling.reason.rstrip('.')}. {NOT_ASKED_BESIDE}", ruling.by
+                request, f"{ruling.reason.rstrip('.')}. {NOT_ASKABLE_LOCAL}", ruling.by
             )
         await self.record_server_request_or_log(exchange, request, refusal)
         return refusal
@@ -445,7 +445,7 @@ def convert_ruling_to_request_refusal(
         return None, None
     if request.method in ASKABLE:
         return None, ruling
-    return ServerRequestRefusal(request, f"{reason} {NOT_ASKED}", ruling.by), None
+    return ServerRequestRefusal(request, f"{reason} {NOT_ASKABLE}", ruling.by), None
 
 
 def can_client_answer_request_kind(exchange: Exchange, request: ServerRequest) -> bool:

@@ -525,7 +525,7 @@ class HookEndpoint:
             return timeout_reply
         if settled["status"] == "elsewhere":
             return None
-        if settled["status"] == tool_calls.HELD:  # it can still be approved
+        if settled["status"] == tool_calls.DEFERRED:  # it can still be approved
             if request.has_no_prompt:
                 return AgentReply({"signalbox": {"held": settled["request_id"]}})
             later = (

@@ -43,9 +43,9 @@ from coordinator.policy.rules.tool_rules import ASK, DENY, OBSERVE, PartialCall,
 log = logging.getLogger(__name__)
 
 LATE = 5.0  # seconds beyond its wait after which a hook is answered though the endpoint still works on it
-HELD = b"x-signalbox-held"  # which tools are held for certain (policy.rules.offline_blocking)
+BLOCKED_TOOLS_HEADER = b"x-signalbox-held"  # which tools are held for certain (policy.rules.offline_blocking)
 HOLDS = b"x-signalbox-holds-this"  # whether this very call is: `yes`, `ask` where a rule only asks, `no`
-MOST_HELD = 3_000  # bytes of HELD; beyond that, all tools are
+MAX_TOOLS_HEADER_BYTES = 3_000  # bytes of BLOCKED_TOOLS_HEADER; beyond that, all tools are
 ENDED_MEANWHILE = "The session continued before anyone answered in Signalbox."
 
 
@@ -169,7 +169,12 @@ class HookGuard:
             guarded_tools = self._rulings.list_offline_blocked_tools(caller)
             if guarded_tools is not None:
                 packed = encode_offline_blocked_tools(tuple(guarded_tools))
-                headers.append((HELD, packed if len(packed) <= MOST_HELD else b'[["hold","*"]]'))
+                headers.append(
+                    (
+                        BLOCKED_TOOLS_HEADER,
+                        packed if len(packed) <= MAX_TOOLS_HEADER_BYTES else b'[["hold","*"]]',
+                    )
+                )
         except Exception:  # it goes with answers that must not fail
             log.exception("It cannot be told which calls are held")
         return headers

@@ -25,7 +25,7 @@ from coordinator.sessions.notes import format_notes_for_agent, sessions_with_wai
 log = logging.getLogger(__name__)
 
 TOPIC = "notes"
-NOTES_KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
+NOTES_CACHE_SECONDS = 15.0  # what the feed may have missed is seen within this time
 WITHIN = 1.0  # seconds that an answer waits for its note
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _blocks = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -108,7 +108,8 @@ class PendingNotes:
         loop = asyncio.get_running_loop()
         try:
             while self._until <= loop.time():
-                self._until = loop.time() + NOTES_KEPT_FOR  # a note that is written meanwhile sets it back
+                # A note that is written meanwhile sets it back.
+                self._until = loop.time() + NOTES_CACHE_SECONDS
                 self._waiting = await self._threads.run_in_thread(sessions_with_waiting_notes, timezone.now())
         except Exception as problem:
             log.warning("It cannot be read for whom notes wait: %s", str(problem).strip())

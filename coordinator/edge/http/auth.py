@@ -41,8 +41,8 @@ from coordinator.lib.asgi import Scope
 from coordinator.lib.fair_queue import CALLER, ThreadsClosed
 from coordinator.lib.threads import EdgeThreads
 
-ANSWER_KEPT_FOR = 5.0  # seconds; a logout, which the feed does not report, takes effect within this time
-MOST_KEPT = 10_000
+ANSWER_CACHE_SECONDS = 5.0  # a logout, which the feed does not report, takes effect within this time
+MAX_CACHED_ANSWERS = 10_000
 LONGEST_TIMER = 24 * 3600.0  # seconds; nothing is held open for longer
 TOPICS = frozenset({"api_keys", "session_keys", "users"})
 
@@ -69,9 +69,9 @@ class AuthenticationCache(Generic[T]):
             or cached_answer[0] < now
             or (cached_answer[1].done() and has_unexpected_error(cached_answer[1]))
         ):
-            if len(self._answers) >= MOST_KEPT:
+            if len(self._answers) >= MAX_CACHED_ANSWERS:
                 self.clear_cached_authentications()
-            cached_answer = (now + ANSWER_KEPT_FOR, asyncio.ensure_future(authenticate()))
+            cached_answer = (now + ANSWER_CACHE_SECONDS, asyncio.ensure_future(authenticate()))
             cached_answer[1].add_done_callback(
                 has_unexpected_error
             )  # reads the exception: the asker may be gone by then

@@ -21,7 +21,7 @@ log = logging.getLogger("signalbox.access")
 
 SLOW = 1.0  # seconds from which an answer is worth a line even where only those are asked for
 # What is held open on purpose is never slow.
-HELD = frozenset({"stream", "poll", "hook", "mcp"})
+LONG_LIVED_ROUTES = frozenset({"stream", "poll", "hook", "mcp"})
 # By prefix, the first that fits; whatever is left is the REST API.
 ROUTES = (
     ("/ui/live/", "stream"),
@@ -81,7 +81,7 @@ class ObservedRequest:
         trace.end_trace()
 
     def should_log_request(self, took: float) -> bool:
-        return self._status >= 500 or (took > SLOW and self._route not in HELD)
+        return self._status >= 500 or (took > SLOW and self._route not in LONG_LIVED_ROUTES)
 
     def build_log_fields(self, took: float) -> dict[str, Any]:
         # Without the query, which may carry a key.

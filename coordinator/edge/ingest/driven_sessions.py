@@ -1,7 +1,7 @@
 """Reports of runners about the sessions whose agents they drive: updates, questions, withdrawn questions.
 
-Each answer to updates is given when they are committed. A question is held like a poll: for at most `HELD` seconds,
-after which the runner asks again and joins the same card.
+Each answer to updates is given when they are committed. A question is held like a poll: for at most
+QUESTION_WAIT_SECONDS, after which the runner asks again and joins the same card.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from coordinator.edge.http.bodies import RequestBodies
 from coordinator.edge.http.messages import get_edge_operation_of_request, get_request_headers, send_json
 from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.edge.policy.brake_gate import BrakeGate
-from coordinator.edge.policy.rulings import ASKED_AT_GATEWAY, PolicyRulings
+from coordinator.edge.policy.rulings import DECIDED_AT_GATEWAY, PolicyRulings
 from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity import session_keys
@@ -46,7 +46,7 @@ from coordinator.policy.rules.call_text import call_text_in_working_folder
 from coordinator.policy.rules.tool_rules import ALLOW, DENY, NO_OPINION, OBSERVE, Ruling, stricter_ruling
 from coordinator.sessions.driven_agent_updates import DrivenAgentUpdate
 
-HELD = 25.0  # seconds a question is held
+QUESTION_WAIT_SECONDS = 25.0  # seconds a question is held
 WRITE_WITHIN = 10.0  # seconds until a runner is asked to send again
 MOST_UPDATES = 2_000  # updates of one post
 MOST_KNOWN = 2_000  # runners that a process remembers
@@ -150,7 +150,7 @@ class DrivingEndpoint:
         question_call = await self.run_runner_write_in_transaction(
             functools.partial(record_permission_question, question, runner)
         )
-        until = time.monotonic() + HELD
+        until = time.monotonic() + QUESTION_WAIT_SECONDS
         with DisconnectWatcher(receive) as disconnect_watcher:
             answer = NOT_YET
             if not await self.wait_while_braked(question_call, admission, until):
@@ -227,7 +227,7 @@ class DrivingEndpoint:
             call_request.tool, agents, call_request.session_id, agent_id=agent_id, key_id=key_id
         )
         ruling = stricter_ruling(ruling, by_budgets)
-        asked_there = ASKED_AT_GATEWAY in (ruling, by_budgets) and ruling.decision == OBSERVE
+        asked_there = DECIDED_AT_GATEWAY in (ruling, by_budgets) and ruling.decision == OBSERVE
         return replace(ruling, decision=ALLOW) if asked_there else ruling
 
     async def wait_for_person_answer(

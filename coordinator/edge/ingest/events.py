@@ -29,7 +29,7 @@ ANSWER_WITHIN = (
     3.8  # seconds from the first byte: executors give up at five, and must receive a refusal before
 )
 # Seconds after that for a batch that is being written; 10,000 events take their time.
-TELL_BATCH_WITHIN = 20.0
+BATCH_ANSWER_TIMEOUT_SECONDS = 20.0
 MOST_EVENTS = 10_000
 MOST_LINES = 2 * MOST_EVENTS  # empty ones between them included
 
@@ -120,7 +120,7 @@ class EventIngestEndpoint:
                     headers.get(b"idempotency-key"), caller.name, "/api/events", body
                 ),
                 make_answer=make_batch_answer,
-                tell_within=TELL_BATCH_WITHIN,
+                answer_timeout=BATCH_ANSWER_TIMEOUT_SECONDS,
             )
         await send_json(send, 200, answer)
 

@@ -10,8 +10,8 @@ from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib.threads import EdgeThreads
 
-RIGHT_KEPT_FOR = 5.0  # seconds
-MOST_KEPT = 50_000
+RIGHT_CACHE_SECONDS = 5.0
+MAX_CACHED_RIGHTS = 50_000
 
 
 class WriteRights:
@@ -40,9 +40,9 @@ class WriteRights:
         refused = await self._threads.run_in_thread(
             ownership.find_session_write_refusals, caller, waiting_session_ids
         )
-        if len(self._until) + len(waiting_session_ids) > MOST_KEPT:
+        if len(self._until) + len(waiting_session_ids) > MAX_CACHED_RIGHTS:
             self._until.clear()
         self._until.update(
-            {(caller, one): now + RIGHT_KEPT_FOR for one in waiting_session_ids - refused.keys()}
+            {(caller, one): now + RIGHT_CACHE_SECONDS for one in waiting_session_ids - refused.keys()}
         )
         return refused

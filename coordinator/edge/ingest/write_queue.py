@@ -52,7 +52,7 @@ QUEUE_BYTES = 128 * 1024 * 1024
 SLOW_TO_PREPARE = 64 * 1024  # bytes from which events are prepared in another thread than the writer's
 LOCK_RETRY = 0.001  # seconds between tries for SQLite's write lock; its own handler sleeps up to 100 ms
 # Seconds after a caller's deadline for which we wait for the outcome of events that are being written.
-TELL_WITHIN = 1.0
+ANSWER_TIMEOUT_SECONDS = 1.0
 GIVE_UP_BEFORE = 0.3  # seconds before a caller's deadline after which its events are not begun any more
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ class WriteJob:
     prepared: list[PreparedEvent] = field(default_factory=list)
     given_up: bool = False
     begun: bool = False  # in the hands of the database: committed or not, nobody knows yet
-    tell_within: float = TELL_WITHIN
+    answer_timeout: float = ANSWER_TIMEOUT_SECONDS
     alarm: asyncio.TimerHandle | None = None
     written: int = 0  # events, as the transaction that is committed wrote them
     caller: str = field(default_factory=CALLER.get)
@@ -186,17 +186,17 @@ class GroupWriter:
         size: int,
         once: idempotency.IdempotencyClaim | None = None,
         make_answer: MakeAnswer | None = None,
-        tell_within: float = TELL_WITHIN,
+        answer_timeout: float = ANSWER_TIMEOUT_SECONDS,
     ) -> list[Outcome] | bytes:
         """Have the events written; return their outcomes, or with `make_answer` the answer it made.
 
         With `once`, a resend gets the kept answer and writes nothing. Raises ServiceBusy where the events were not
-        written in time (by `deadline`, on time.monotonic's clock), or where `tell_within` seconds later it is not
+        written in time (by `deadline`, on time.monotonic's clock), or where `answer_timeout` seconds later it is not
         known whether they were (its words say which), and what `once` refuses.
         """
         loop = asyncio.get_running_loop()
         job = WriteJob(items, deadline, size, loop, loop.create_future(), once, make_answer)
-        job.tell_within = tell_within
+        job.answer_timeout = answer_timeout
         result: list[Outcome] | bytes = await self.submit_job_and_wait(job)
         return result
 
@@ -292,7 +292,7 @@ class GroupWriter:
             refuse_write_job(job, build_not_written_error)
         else:
             job.alarm = job.loop.call_later(
-                job.tell_within, refuse_write_job, job, build_write_outcome_unknown_error
+                job.answer_timeout, refuse_write_job, job, build_write_outcome_unknown_error
             )
 
     def mark_jobs_begun(self, group: list[WriteJob]) -> list[WriteJob]:

@@ -19,7 +19,7 @@ from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 from coordinator.operations import startup
 
-READINESS_KEPT_FOR = 1.0  # seconds an answer holds
+READINESS_CACHE_SECONDS = 1.0  # seconds an answer holds
 DATABASE_WITHIN = 2.0
 FEED_BEHIND = 5.0  # seconds a change may wait to be noticed
 FEED_SILENT = 10.0  # … and the thread may go without a look; a busy event loop may hold it up for five
@@ -43,7 +43,7 @@ class ReadinessEndpoint:
         async with self._looking:
             if time.monotonic() >= self._until:
                 self._problems = await self.collect_readiness_problems()
-                self._until = time.monotonic() + READINESS_KEPT_FOR
+                self._until = time.monotonic() + READINESS_CACHE_SECONDS
         reasons = ["The server is stopping."] if self.stopping else self._problems
         if reasons:
             await send_json(send, 503, {"status": "not ready", "reasons": reasons}, (b"retry-after", b"1"))

@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 Pair = tuple[str, str]
 
-POLICY_KEPT_FOR = 15.0  # seconds; what the feed may miss (a trigger dropped by hand) is seen within this time
-MOST_KEPT = 100_000
+POLICY_CACHE_SECONDS = 15.0  # what the feed may miss (a trigger dropped by hand) is seen within this time
+MAX_CACHED_POLICIES = 100_000
 # While calls come in the feed looks often; so long after the last one it may fall back to its slow pace.
 ALERT_FOR = 10.0
 
@@ -111,9 +111,9 @@ class PolicyCache:
     def store_cached_policy(self, pair: Pair, policy: AccessPolicy) -> None:
         if pair[1] in self._dropped:  # edited while we read: good enough for who asked before, not to be kept
             return
-        if len(self._cached_policies) >= MOST_KEPT:
+        if len(self._cached_policies) >= MAX_CACHED_POLICIES:
             self._cached_policies, self._pairs = {}, {}
-        self._cached_policies[pair] = (asyncio.get_running_loop().time() + POLICY_KEPT_FOR, policy)
+        self._cached_policies[pair] = (asyncio.get_running_loop().time() + POLICY_CACHE_SECONDS, policy)
         self._pairs.setdefault(pair[1], set()).add(pair)
 
     def extend_feed_watch(self) -> None:

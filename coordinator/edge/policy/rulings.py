@@ -54,9 +54,9 @@ log = logging.getLogger(__name__)
 
 FindMoment = Callable[[], Awaitable[TimedCall]]
 TOPICS = frozenset({"tool_rules", "mcp_servers", "grants", "brakes", "budgets"})
-RULES_KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
+RULES_CACHE_SECONDS = 15.0  # what the feed may have missed is seen within this time
 READ_WITHIN = 2.0  # seconds a call waits for the rules before it is answered by what is known
-MOST_HELD_FOR = 1_000  # callers
+MAX_CACHED_CALLERS = 1_000  # callers
 TRY_AGAIN = 1.0  # seconds after which rules that could not be read are read again
 UNREAD = Ruling(ASK, "The rules cannot be read right now.", "no rules")
 BUDGETS_UNREAD = Ruling(
@@ -65,7 +65,7 @@ BUDGETS_UNREAD = Ruling(
 HISTORY_UNREAD = Ruling(ASK, "What was recorded before this call cannot be read right now.", "the rules")
 GRANTS_UNREAD = Ruling(DENY, "The grants cannot be read right now.", "grants")
 # Of a call that is asked about where it comes in: no opinion, as far as anybody else is concerned.
-ASKED_AT_GATEWAY = Ruling(OBSERVE, "The MCP gateway asks a person before this call runs.", "gateway")
+DECIDED_AT_GATEWAY = Ruling(OBSERVE, "The MCP gateway asks a person before this call runs.", "gateway")
 GATEWAY_SEARCH, GATEWAY_CALL = f"{PREFIX}{GATEWAY}__{FIND_TOOLS}", f"{PREFIX}{GATEWAY}__{CALL_TOOL}"
 
 
@@ -92,9 +92,9 @@ class PolicyRulings:
         self._edits_read = 0  # … of which this many are in `_snapshot`
         self._until = 0.0
         self._reading: asyncio.Task[None] | None = None
-        # What held_tools found by `_held_by`, by caller: every hook's answer says it.
+        # What is blocked for a caller by `_guarded_tools_snapshot`: every hook's answer says it.
         self._guarded_tools: dict[PartialCall, list[tuple[str, str]]] = {}
-        self._held_by: PolicySnapshot | None = None
+        self._guarded_tools_snapshot: PolicySnapshot | None = None
         hub.listeners.append(self.reload_rules_on_change)
 
     def reload_rules_on_change(self, batch: Sequence[FeedChange]) -> None:
@@ -149,7 +149,7 @@ class PolicyRulings:
         if not is_search:  # it lists what the agent may see, as `tools/list` does, which needs no grant
             ruling = tool_rules.stricter_ruling(ruling, await self.judge_call_by_grants(tool, agent_id or ""))
         if through_gateway and ruling.decision == ASK and await self.has_gateway_session(agent_id, key_id):
-            ruling = ASKED_AT_GATEWAY
+            ruling = DECIDED_AT_GATEWAY
         # A rule may name `call_tool` itself, of which the gateway does not know. It lets nothing through.
         return (
             tool_rules.stricter_ruling(ruling, by_wrapper) if by_wrapper.decision in {ASK, DENY} else ruling
@@ -235,7 +235,7 @@ class PolicyRulings:
         ruling = await self.judge_session_budgets(agents, session_id)
         if ruling.decision != ASK or not self.is_gateway_tool(tool):
             return ruling
-        return ASKED_AT_GATEWAY if await self.has_gateway_session(agent_id, key_id) else ruling
+        return DECIDED_AT_GATEWAY if await self.has_gateway_session(agent_id, key_id) else ruling
 
     async def judge_session_budgets(self, agents: Sequence[str | None], session_id: str) -> Ruling:
         """Return what the budgets say of the next call in a session: how much is used is asked of the database."""
@@ -263,8 +263,11 @@ class PolicyRulings:
         """Return which tools are held for certain (policy.rules.offline_blocking); None while that is not known."""
         if self._snapshot is None or not self.is_snapshot_current:
             return None
-        if self._held_by is not self._snapshot or len(self._guarded_tools) >= MOST_HELD_FOR:
-            self._guarded_tools, self._held_by = {}, self._snapshot
+        if (
+            self._guarded_tools_snapshot is not self._snapshot
+            or len(self._guarded_tools) >= MAX_CACHED_CALLERS
+        ):
+            self._guarded_tools, self._guarded_tools_snapshot = {}, self._snapshot
         if caller not in self._guarded_tools:
             self._guarded_tools[caller] = compute_offline_blocked_tools(self._snapshot, caller)
         return self._guarded_tools[caller]
@@ -346,7 +349,7 @@ class PolicyRulings:
                 edits = self._edits
                 self._snapshot = await self._threads.run_in_thread(load_policy_snapshot)
                 self._edits_read = edits
-                self._until = loop.time() + (RULES_KEPT_FOR if edits == self._edits else 0.0)
+                self._until = loop.time() + (RULES_CACHE_SECONDS if edits == self._edits else 0.0)
         except Exception as problem:
             log.warning("The rules cannot be read just now: %s", str(problem).strip())
             self._until = loop.time() + TRY_AGAIN

@@ -22,7 +22,7 @@ from coordinator.identity.openid.errors import SignInRefused
 from coordinator.identity.openid.identities import OpenIdIdentity, Purpose
 from coordinator.identity.openid.tokens import SKEW
 
-HELD = "openid"  # in the session: the flows that are on their way, oldest first
+FLOWS_SESSION_KEY = "openid"  # in the session: the flows that are on their way, oldest first
 MOST_TABS = 3  # in which one browser may be on its way through a sign-in
 GOOD_FOR = 600  # seconds
 LONGEST_CODE = 4096  # characters
@@ -73,7 +73,7 @@ def begin_sign_in_flow(
             nonce=flow.nonce,
             **more,
         )
-    session[HELD] = [*pending_sign_in_flows(session, now), asdict(flow)][-MOST_TABS:]
+    session[FLOWS_SESSION_KEY] = [*pending_sign_in_flows(session, now), asdict(flow)][-MOST_TABS:]
     return str(address)
 
 
@@ -90,7 +90,7 @@ def consume_sign_in_flow(session: SessionBase, state: str, secret: str, now: dat
     ]
     if not matching_flows:  # a stranger's session stays empty, and is not kept
         raise SignInRefused("no flow of this session has that state", GONE)
-    session[HELD] = [one for one in pending_flows if one not in matching_flows]
+    session[FLOWS_SESSION_KEY] = [one for one in pending_flows if one not in matching_flows]
     flow = SignInFlow(**matching_flows[0])
     if not hmac.compare_digest(flow.secret, browser_secrets.hash_browser_secret(secret)):
         raise SignInRefused("the browser's secret is not the one that it set out with", GONE)
@@ -98,9 +98,9 @@ def consume_sign_in_flow(session: SessionBase, state: str, secret: str, now: dat
 
 
 def pending_sign_in_flows(session: SessionBase, now: datetime) -> list[dict[str, Any]]:
-    held_flows = session.get(HELD)
+    stored_flows = session.get(FLOWS_SESSION_KEY)
     since = now.timestamp() - GOOD_FOR
-    return [flow for flow in held_flows if flow["at"] > since] if isinstance(held_flows, list) else []
+    return [flow for flow in stored_flows if flow["at"] > since] if isinstance(stored_flows, list) else []
 
 
 def redeem_and_verify_sign_in(
@@ -110,16 +110,18 @@ def redeem_and_verify_sign_in(
 
     `issuer` is who says to have sent them (RFC 9207), "" if nobody does.
     """
-    says_so = provider.provider_description().get("authorization_response_iss_parameter_supported") is True
-    if (issuer or says_so) and issuer != settings.OIDC_ISSUER:
+    provider_sends_issuer = (
+        provider.provider_description().get("authorization_response_iss_parameter_supported") is True
+    )
+    if (issuer or provider_sends_issuer) and issuer != settings.OIDC_ISSUER:
         raise SignInRefused(f"the answer comes from {issuer!r}")
     if not 0 < len(code) <= LONGEST_CODE:
         raise SignInRefused("there is no code in the answer")
     answer = tokens.redeem_authorization_code(
         code, verifier=flow.verifier, redirect_uri=provider_redirect_uri()
     )
-    asked_at = datetime.fromtimestamp(flow.at, UTC)
-    identity = tokens.verify_id_token(answer, nonce=flow.nonce, asked_at=asked_at, now=now)
+    requested_at = datetime.fromtimestamp(flow.at, UTC)
+    identity = tokens.verify_id_token(answer, nonce=flow.nonce, requested_at=requested_at, now=now)
     if flow.purpose != "sign in":
         require_fresh_authentication(identity, flow)
     return identity, str(answer["id_token"])

@@ -19,7 +19,7 @@ from coordinator.identity.openid.fetching import (
     set_provider_unresponsive,
 )
 
-FETCHED_KEPT_FOR = 3600.0  # seconds
+FETCH_CACHE_SECONDS = 3600.0
 NOT_AGAIN_FOR = 5.0  # seconds, after a failure: a provider that is down must not hold every visitor
 KEYS_NOT_AGAIN_FOR = 30.0  # seconds, between two looks for an unknown key
 # By a private key of the provider's alone: never `none`, and never a secret that both know.
@@ -39,7 +39,7 @@ class CachedFetch:
     failed: str = ""
     failed_at: float = float("-inf")
 
-    def get_or_fetch(self, newer_than: float = FETCHED_KEPT_FOR) -> Any:
+    def get_or_fetch(self, newer_than: float = FETCH_CACHE_SECONDS) -> Any:
         """Return what was fetched within the last `newer_than` seconds, or fetch it."""
         now = time.monotonic()
         if now - self.at < newer_than:
@@ -115,7 +115,7 @@ def provider_description() -> dict[str, Any]:
 def provider_keys(*, refetch: bool = False) -> KeySet:
     """Return the provider's keys; `refetch` asks for one that is not among them. Raises ProviderUnreachable."""
     provider_description()  # before, since in_time does not nest
-    key_set: KeySet = _keys.get_or_fetch(KEYS_NOT_AGAIN_FOR if refetch else FETCHED_KEPT_FOR)
+    key_set: KeySet = _keys.get_or_fetch(KEYS_NOT_AGAIN_FOR if refetch else FETCH_CACHE_SECONDS)
     return key_set
 
 

@@ -60,7 +60,7 @@ def redeem_authorization_code(code: str, *, verifier: str, redirect_uri: str) ->
 
 
 def verify_id_token(
-    answer: dict[str, Any], *, nonce: str, asked_at: datetime, now: datetime
+    answer: dict[str, Any], *, nonce: str, requested_at: datetime, now: datetime
 ) -> OpenIdIdentity:
     """Return whom the ID token in a token endpoint's answer names, once all in it holds. Raises SignInRefused."""
     raw = answer.get("id_token")
@@ -85,7 +85,7 @@ def verify_id_token(
         claims.validate(now=int(now.timestamp()), leeway=SKEW)
     except (JoseError, ValueError, TypeError, KeyError, RecursionError) as problem:
         raise SignInRefused(f"the id_token: {type(problem).__name__}: {problem}") from None
-    if claims["iat"] < asked_at.timestamp() - SKEW:
+    if claims["iat"] < requested_at.timestamp() - SKEW:
         raise SignInRefused("the id_token was issued before it was asked for")
     complete = add_userinfo_claims(claims, answer.get("access_token"))
     require_complete_groups(complete)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from coordinator.actions.audit import audit, sealing
 from coordinator.identity.actors import system_actor
 from coordinator.models import AuditCheckpoint, AuditLog
-from coordinator.models.audit import AUDIT_KEPT
+from coordinator.models.audit import AUDIT_RETENTION
 from coordinator.transparency import exporting, keys, log_check, notes, proofs, tree
 
 MOST_BYTES = 64 * 1024 * 1024  # of a file of checkpoints
@@ -96,7 +96,9 @@ class Command(BaseCommand):
     def print_audit_proof(self, options: dict[str, Any]) -> None:
         row = AuditLog.objects.filter(pk=options["row"]).first()
         if row is None:
-            raise CommandError(f"There is no such audit row. Rows are deleted after {AUDIT_KEPT.days} days.")
+            raise CommandError(
+                f"There is no such audit row. Rows are deleted after {AUDIT_RETENTION.days} days."
+            )
         try:
             self.stdout.write(proofs.build_proof_for_row(row).proof_file_text, ending="")
         except proofs.ProofUnavailable as problem:

@@ -27,12 +27,12 @@ from coordinator.mcp.servers.stdio_host import PROCESS_ENDED
 GREETS_WITHIN = 60.0  # seconds; npx and uvx may have to fetch the server first
 STEADY_AFTER = 60.0  # seconds after which an end counts as the first again
 LONGEST_PAUSE = 60.0
-SESSION_KEPT = 24 * 3600.0
+SESSION_TTL_SECONDS = 24 * 3600.0
 MOST_SESSIONS = 1_000
 MOST_UNDER_WAY = 1_000
 MOST_QUESTIONS = 1_000  # of the server's own that nobody has answered
 LONGEST_NUMBER = 1_000  # bytes of a question's id
-MOST_TOLD = 1_000  # words to the server, or about it, that are under way
+MAX_BACKGROUND_TASKS = 1_000  # words to the server, or about it, that are under way
 SERVER_ENDED, REFUSED = -32000, -32601
 INITIALIZE, INITIALIZED, CANCELLED = "initialize", "notifications/initialized", "notifications/cancelled"
 # Notifications that concern every session, whichever has a request under way.
@@ -170,7 +170,7 @@ class StdioBackend:
             self.cancel_pending_request(number)
 
     def drop_expired_stdio_sessions(self) -> None:
-        old = time.monotonic() - SESSION_KEPT
+        old = time.monotonic() - SESSION_TTL_SECONDS
         for session in [
             stdio_session for stdio_session in self._sessions.values() if stdio_session.used_at < old
         ]:
@@ -251,7 +251,7 @@ class StdioBackend:
         self.schedule_send_to_server(envelopes.build_notification_line(CANCELLED, cancellation))
 
     def schedule_send_to_server(self, line: bytes) -> None:
-        if len(self._telling) >= MOST_TOLD:
+        if len(self._telling) >= MAX_BACKGROUND_TASKS:
             self.kill_process("It does not read its input.")
         else:
             self.schedule_backend_coroutine(self.send_line_ignoring_errors(line))

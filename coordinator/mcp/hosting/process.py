@@ -17,7 +17,7 @@ from coordinator.client.message_lines import READ_BYTES, LineBudgetExceeded, Mes
 from coordinator.mcp.hosting.redacting import redact_server_output
 from coordinator.mcp.isolation.process_isolation import build_process_environment
 
-KEPT_WORDS = 4_000  # bytes of what it says on stderr
+MAX_STDERR_BYTES = 4_000  # bytes of what it says on stderr
 LETS_GO_WITHIN = 2.0  # seconds after each stronger word
 MOST_FILES = 4_096
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -149,9 +149,9 @@ async def start_server_process(
 
 def cut_output_to_last_bytes(output: bytes) -> bytes:
     """Return the last of what was said, from a new word on: half a secret would not be known as one."""
-    if len(output) <= KEPT_WORDS:
+    if len(output) <= MAX_STDERR_BYTES:
         return output
-    last = output[-KEPT_WORDS:]
+    last = output[-MAX_STDERR_BYTES:]
     return last.split(None if b"\n" not in last else b"\n", 1)[-1]
 
 

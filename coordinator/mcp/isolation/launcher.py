@@ -27,7 +27,7 @@ from typing import Any
 
 LENGTH_BYTES, MOST_BYTES = 4, 4_000_000
 REQUEST_SECONDS = 10.0
-KEPT_FOLDER = re.compile(r"[0-9a-f]{16}")  # of a server; any other is deleted when the program ends
+SERVER_FOLDER_NAME = re.compile(r"[0-9a-f]{16}")  # of a server; any other is deleted when the program ends
 
 
 def main() -> int:
@@ -74,7 +74,7 @@ def receive_launch_request(connection: socket.socket) -> tuple[dict[str, Any], l
 def create_program_folder(name: str) -> Iterator[Path]:
     """Give the program a folder in the unit's state folder."""
     state = Path(os.environ["STATE_DIRECTORY"])
-    if KEPT_FOLDER.fullmatch(name):
+    if SERVER_FOLDER_NAME.fullmatch(name):
         (state / name).mkdir(exist_ok=True)
         yield state / name
         return

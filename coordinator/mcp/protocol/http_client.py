@@ -26,8 +26,8 @@ CONNECT_WITHIN = 10.0
 LOOK_HOLDS = 0.05  # seconds after which what was found before a request may have changed
 MOST_HEAD = 64 * 1024  # bytes of an answer's status and headers
 CHUNK = 64 * 1024
-CONNECTION_KEPT_FOR = 4.0  # seconds for which a connection is used again: servers close theirs after five
-MOST_KEPT = 64  # idle connections to one server
+IDLE_CONNECTION_SECONDS = 4.0  # seconds for which a connection is used again: servers close theirs after five
+MAX_IDLE_CONNECTIONS = 64  # idle connections to one server
 NO_BODY = frozenset({204, 205, 304})
 
 
@@ -142,7 +142,7 @@ class HttpClient:
         """Keep a connection whose answer was read to its end."""
         idle = self._idle.setdefault(target.connection_key, deque())
         connection.idle_since = time.monotonic()
-        while idle and (len(idle) >= MOST_KEPT or not idle[0].is_reusable()):
+        while idle and (len(idle) >= MAX_IDLE_CONNECTIONS or not idle[0].is_reusable()):
             idle.popleft().close()
         idle.append(connection)
 
@@ -218,7 +218,7 @@ class HttpConnection:
     def is_reusable(self) -> bool:
         """Say whether it may be used again. What is sent over a closed one may have run, and is not sent again."""
         silent = not self.reader.at_eof() and not self.writer.is_closing() and not self.reader._buffer  # type: ignore[attr-defined]
-        is_young = time.monotonic() - self.idle_since < CONNECTION_KEPT_FOR
+        is_young = time.monotonic() - self.idle_since < IDLE_CONNECTION_SECONDS
         return silent and is_young and not has_unread_data(self.writer)
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from coordinator.feed import triggers
 from coordinator.feed.reader import ChangeFeed, FeedChange
 from coordinator.identity.actors import system_actor
 from coordinator.lib import sizes
-from coordinator.models.audit import AUDIT_KEPT
+from coordinator.models.audit import AUDIT_RETENTION
 from coordinator.operations import shrinking, startup
 from coordinator.operations.doctor import CheckResult, failed_check, passed_check, warning_check
 
@@ -176,7 +176,7 @@ def check_feed_triggers() -> CheckResult:
     if not health.has_trigger("audit_log_cleanup"):
         return warning_check(
             "triggers",
-            f"The audit log is not cleaned up after {AUDIT_KEPT.days} days: its trigger is gone.",
+            f"The audit log is not cleaned up after {AUDIT_RETENTION.days} days: its trigger is gone.",
             "Restore it.",
         )
     return passed_check("triggers", f"{len(expected_triggers) + 1} are in place")

@@ -20,7 +20,7 @@ TRACES = (
 AGENT_PROCESSES = frozenset(
     {"claude", "codex", "gemini", "opencode", "goose", "aider", "cursor-agent", "copilot", "qwen", "kilo"}
 )
-PROBLEM_KEPT_FOR = 300  # seconds
+PROBLEM_CACHE_SECONDS = 300
 REMEDY = (
     'Give Signalbox a user of its own: sudo "$(command -v signalbox)" manage install_service; '
     "or run agents in a container, or on another machine."
@@ -48,7 +48,7 @@ def find_shared_user_problem(uid: int) -> str | None:
 
 def cached_shared_user_problem() -> str | None:
     """Return `find_shared_user_problem` of this process's user, looked up every few minutes at most."""
-    return find_shared_user_problem_in_period(os.geteuid(), int(time.monotonic() // PROBLEM_KEPT_FOR))
+    return find_shared_user_problem_in_period(os.geteuid(), int(time.monotonic() // PROBLEM_CACHE_SECONDS))
 
 
 @lru_cache(maxsize=2)

@@ -8,7 +8,7 @@ from typing import Any
 
 from coordinator.models import PermissionRequest
 
-ASKS = "session/request_permission"  # what the metadata of such a request call the hook
+PERMISSION_METHOD = "session/request_permission"  # what the metadata of such a request call the hook
 MOST_OPTIONS = 20
 
 Option = Mapping[str, Any]
@@ -42,7 +42,7 @@ def parse_agent_answer_options(options: Any) -> list[dict[str, str]]:
 
 def is_driven_agent_request(row: PermissionRequest) -> bool:
     """Say whether a driven agent asks, through its runner."""
-    return isinstance(row.metadata, dict) and row.metadata.get("hook") == ASKS
+    return isinstance(row.metadata, dict) and row.metadata.get("hook") == PERMISSION_METHOD
 
 
 def find_options_allowing_later_calls(options: Sequence[Option]) -> list[Option]:

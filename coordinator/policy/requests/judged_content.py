@@ -18,7 +18,7 @@ from coordinator.policy.requests.approvals import (
     subject_fields,
 )
 
-MOST_TOLD = 16 * 1024  # bytes of what was judged in one audit entry
+MAX_AUDITED_BYTES = 16 * 1024  # bytes of what was judged in one audit entry
 
 # The columns of a request's context that its card shows next to the call, as does everything that shows the request.
 # The digests of open cards take them in this order: a new one comes last, and asks people with an open page to reload.
@@ -40,7 +40,7 @@ def judged_card_digest(request: PermissionRequest) -> str:
 def judged_content_for_audit(request: PermissionRequest) -> dict[str, Any]:
     """Return what a decision's audit entry says was judged, so that its proof shows it to who has only that file.
 
-    `judged` holds what the card showed, secrets masked; where that is longer than MOST_TOLD bytes it holds a note.
+    `judged` holds what the card showed, secrets masked; where that is longer than MAX_AUDITED_BYTES it holds a note.
     `judged_sha256` is the SHA-256, in hexadecimal, of it as JSON with sorted keys, without spaces, in ASCII.
     """
     context, subject = request_context(request), request_subject(request)
@@ -52,7 +52,9 @@ def judged_content_for_audit(request: PermissionRequest) -> dict[str, Any]:
     }
     packed = canonical_json_bytes(judged)
     shown_fields = (
-        judged if len(packed) <= MOST_TOLD else {"too_long": f"{len(packed)} bytes; judged_sha256 names them"}
+        judged
+        if len(packed) <= MAX_AUDITED_BYTES
+        else {"too_long": f"{len(packed)} bytes; judged_sha256 names them"}
     )
     return {"judged": shown_fields, "judged_sha256": hashlib.sha256(packed).hexdigest()}
 

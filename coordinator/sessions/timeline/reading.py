@@ -179,7 +179,7 @@ _SOURCES = {
     "gateway": "gateway_told",
 }
 MOST_MARKS = 10  # of a result, that are shown
-_GATEWAY_TOLD = Case(
+_GATEWAY_EXTRA = Case(
     When(context__source=BY_GATEWAY, then=F("context__extra__text")), output_field=models.TextField()
 )
 _READ = sum(
@@ -354,7 +354,7 @@ class SessionTimeline:
         heads = {f"{name}_head": Substr(f"{name}__text", 1, READ_UP_TO) for name in JSON_COLUMNS}
         sizes = {f"{name}_size": ByteLength(F(name)) for name in JSON_COLUMNS}
         rows = events.annotate(**heads, **sizes, error_head=Substr("error", 1, READ_UP_TO), tokens_in=_READ)
-        rows = rows.annotate(gateway_told=_GATEWAY_TOLD)
+        rows = rows.annotate(gateway_told=_GATEWAY_EXTRA)
         values = rows.values_list(*_SOURCES.values(), *heads, *sizes)
         timeline_events = [build_timeline_event(row) for row in (values if limit is None else values[:limit])]
         return load_long_event_values(timeline_events)

@@ -12,7 +12,7 @@ from coordinator.models import Event, PermissionRequest, Session
 from coordinator.models.fields import dump_compact_json
 from coordinator.models.permissions import RequestStatus
 from coordinator.sessions import titles
-from coordinator.sessions.agent_programs import TELL_ALL_RESULTS
+from coordinator.sessions.agent_programs import REPORTS_ALL_RESULTS
 from coordinator.sessions.list_facts import annotate_sessions_with_last_event
 from coordinator.sessions.reports import IN_BACKGROUND, REWIND, TURN_END
 from coordinator.sessions.statuses import AT_WORK, LIVE
@@ -33,7 +33,7 @@ from coordinator.usage.prices import normalize_model_name
 # Later than every event.
 FAR = EventPosition(2**63 - 1, 2**63 - 1)
 STARTS_SESSION = "start_agent_session"  # how the tools are called that start a child session
-MOST_BESIDE = 100  # approvals, and children, of one window
+MAX_RELATED_ROWS = 100  # approvals, and children, of one window
 
 MOST_LEFT_BEHIND = 300  # events that a rewind left behind, whose rows open pages replace
 
@@ -418,7 +418,7 @@ def could_call_be_refused(call: TimelineEvent) -> bool:
 
     Not that of a sub-agent, which may go on when the turn has ended.
     """
-    return call.source in TELL_ALL_RESULTS and call.subagent is None and call.prompt_id is not None
+    return call.source in REPORTS_ALL_RESULTS and call.subagent is None and call.prompt_id is not None
 
 
 def find_ended_turns(calls: Iterable[TimelineEvent], session: Session) -> set[str]:
@@ -483,7 +483,7 @@ def window_time_query_lookups(window: EventWindow) -> dict[str, datetime]:
 def load_approval_rows(session: Session, **span: datetime) -> Iterable[ApprovalRow]:
     permission_requests = PermissionRequest.objects.filter(context__session_id=session.pk, **span)
     return build_approval_rows(
-        permission_requests.with_only_short_inputs().order_by("created_at", "id")[:MOST_BESIDE]
+        permission_requests.with_only_short_inputs().order_by("created_at", "id")[:MAX_RELATED_ROWS]
     )
 
 
@@ -500,7 +500,7 @@ def load_child_rows(session: Session, **span: datetime) -> Iterable[ChildRow]:
     children = list(
         annotate_sessions_with_last_event(session.children.filter(**span)).order_by(
             "created_at", "session_id"
-        )[:MOST_BESIDE]
+        )[:MAX_RELATED_ROWS]
     )
     session_titles = titles.load_session_titles(child.pk for child in children)
     return [

@@ -40,7 +40,7 @@ from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.mcp.sign_in_parts import build_redirect_uri, oauth_client_metadata_url
 
-HELD = "mcp_sign_ins"  # session key: the sign-ins in progress, oldest first
+SIGN_INS_SESSION_KEY = "mcp_sign_ins"  # session key: the sign-ins in progress, oldest first
 MOST_TABS = 3  # tabs of one browser that can sign in at the same time
 GOOD_FOR = 600  # seconds
 GONE = (
@@ -117,7 +117,9 @@ def start_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
         messages.error(request, str(getattr(problem, "detail", problem)))
         return redirect("mcp:server", name)
     pending = PendingSignIn(name, state, verifier, address.issuer, int(now.timestamp()))
-    request.session[HELD] = [*list_pending_sign_ins(request.session, now), asdict(pending)][-MOST_TABS:]
+    request.session[SIGN_INS_SESSION_KEY] = [*list_pending_sign_ins(request.session, now), asdict(pending)][
+        -MOST_TABS:
+    ]
     return render(request, "accounts/provider_leave.html", {"address": address.address, "provider": name})
 
 
@@ -215,7 +217,7 @@ def show_oauth_client_metadata(request: HtmxHttpRequest) -> HttpResponse:  # noq
 
 
 def list_pending_sign_ins(session: SessionBase, now: datetime) -> list[dict[str, Any]]:
-    stored = session.get(HELD)
+    stored = session.get(SIGN_INS_SESSION_KEY)
     since = now.timestamp() - GOOD_FOR
     return [pending for pending in stored if pending["begun_at"] > since] if isinstance(stored, list) else []
 
@@ -228,5 +230,5 @@ def pop_pending_sign_in(session: SessionBase, state: str, now: datetime) -> Pend
         for pending in sign_ins
         if state and hmac.compare_digest(pending["state"].encode(), state.encode())
     ]
-    session[HELD] = [pending for pending in sign_ins if pending not in matching]
+    session[SIGN_INS_SESSION_KEY] = [pending for pending in sign_ins if pending not in matching]
     return PendingSignIn(**matching[0]) if matching else None

@@ -37,7 +37,14 @@ MOST_CHOICES = 300
 MOST_CHILDREN = 100
 MOST_FOLLOWED = 16  # running sessions whose rows a list follows, in addition to the topics of the page
 STATUSES = (*LIVE, *ENDED)
-KEPT = ("status", "dir", "parent", "errors", "waiting", "archived")  # preserved by the form of filters
+PRESERVED_FIELDS = (
+    "status",
+    "dir",
+    "parent",
+    "errors",
+    "waiting",
+    "archived",
+)  # preserved by the form of filters
 EXPORTED_AT_ONCE = 200
 EXPORT_COLUMNS = (
     "session_id",
@@ -96,7 +103,7 @@ def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
         "statuses": load_status_facets(
             "sessions", STATUSES, query, condition.format("" if narrowed.lists_archived_sessions else "NOT ")
         ),
-        "kept": query_pairs_of_named_fields(query, *KEPT),
+        "kept": query_pairs_of_named_fields(query, *PRESERVED_FIELDS),
         "switches": [
             build_filter_toggle(query, "waiting", "Waiting for a person", "approvals"),
             build_filter_toggle(query, "errors", "With errors", "st-cross"),
