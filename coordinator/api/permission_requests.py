@@ -328,11 +328,11 @@ def resolve_agent_of_api_key(caller: KeyIdentity, agent_id: str | None) -> str |
 
 def resolve_requester_of_question(question: ApprovalQuestion, caller: KeyIdentity) -> Requester:
     """Return whose approvals a caller asks about. Raises Forbidden for those of others."""
-    asked_by = question.asked_by or str(caller.caller_actor)
-    if asked_by != str(caller.caller_actor) and not caller.scopes & OVERSEERS:
+    requested_by = question.asked_by or str(caller.caller_actor)
+    if requested_by != str(caller.caller_actor) and not caller.scopes & OVERSEERS:
         raise Forbidden("Only a key of scope read or operator may ask about another key's approvals.")
     agent_id = resolve_agent_of_api_key(caller, question.agent_id)
-    return Requester(agent_id, asked_by, question.session_id, question.folder, question.host)
+    return Requester(agent_id, requested_by, question.session_id, question.folder, question.host)
 
 
 def require_writable_request_session(body: NewPermissionRequestIn, caller: KeyIdentity) -> None:

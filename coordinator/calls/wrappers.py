@@ -50,7 +50,7 @@ class Wrapper:
     is_joined: the words of the command are a shell text together.
     adds_words: it adds words that nobody knows.
     needs_dashes: the command follows `--`.
-    only_asks: options with which it starts nothing.
+    query_options: options with which it starts nothing.
     changes_folder: options whose value is the working directory.
     is_remote: the command runs on another machine, or in another root.
     """
@@ -64,7 +64,7 @@ class Wrapper:
     is_joined: bool = False
     adds_words: bool = False
     needs_dashes: bool = False
-    only_asks: frozenset[str] = frozenset()
+    query_options: frozenset[str] = frozenset()
     changes_folder: frozenset[str] = frozenset()
     is_remote: bool = False
 
@@ -84,7 +84,7 @@ def parse_wrapper_options(
     *,
     scripts: str = "",
     commands: str = "",
-    only_asks: str = "",
+    query_options: str = "",
     folders: str = "",
     **traits: object,
 ) -> Wrapper:
@@ -93,7 +93,7 @@ def parse_wrapper_options(
         values=frozenset(values.split()) | frozenset(folders.split()),
         scripts=frozenset(scripts.split()),
         commands=tuple(tuple(command.split()) for command in commands.split(",") if command.strip()),
-        only_asks=frozenset(only_asks.split()),
+        query_options=frozenset(query_options.split()),
         changes_folder=frozenset(folders.split()),
         **traits,  # type: ignore[arg-type]
     )
@@ -124,7 +124,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "setsid": parse_wrapper_options("", is_transparent=True),
     "stdbuf": parse_wrapper_options("-i --input -o --output -e --error", is_transparent=True),
     "unbuffer": parse_wrapper_options("", is_transparent=True),
-    "command": parse_wrapper_options("", only_asks="-v -V", is_transparent=True),
+    "command": parse_wrapper_options("", query_options="-v -V", is_transparent=True),
     "builtin": parse_wrapper_options("", is_transparent=True),
     "exec": parse_wrapper_options("-a", is_transparent=True),
     "coproc": parse_wrapper_options("", is_transparent=True),
@@ -382,7 +382,7 @@ def find_wrapped_command(wrapper: Wrapper, arguments: Sequence[ShellWord]) -> Wr
         if text == "--":
             rest = rest[operands:]
             break
-        if any(option in wrapper.only_asks for option in split_clustered_options(text)):
+        if any(option in wrapper.query_options for option in split_clustered_options(text)):
             return None
         rest = consume_wrapper_option(wrapper, text, rest, wrapped_command)
     if wrapper.needs_dashes:

@@ -110,8 +110,8 @@ def build_file_block(block: Block, facts: Mapping[str, Any]) -> Block:
     kind = block.get("type") or "file"
     if kind == "image" and not str(facts["mime_type"]).startswith("image/"):
         kind = "file"  # drawn as an image it would stay broken for ever
-    kept_fields = {name: value for name, value in block.items() if name not in ("width", "height")}
-    return {**kept_fields, **facts, "type": kind}
+    own_fields = {name: value for name, value in block.items() if name not in ("width", "height")}
+    return {**own_fields, **facts, "type": kind}
 
 
 def message_search_text(content: Any) -> str:

@@ -235,8 +235,8 @@ def count_unread_messages(person: str, agent_ids: Iterable[str], since: datetime
     for agent_id in agent_ids:
         position = positions.get(agent_id, MessagePosition(since))
         new_messages = agent_thread_messages(agent_id).filter(position.newer_messages_condition())
-        other_news = new_messages.exclude(source=ChatSource.USER, user_id=person)
-        counts[agent_id] = other_news.order_by()[:MOST_COUNTED].count()
+        new_messages_of_others = new_messages.exclude(source=ChatSource.USER, user_id=person)
+        counts[agent_id] = new_messages_of_others.order_by()[:MOST_COUNTED].count()
     return counts
 
 

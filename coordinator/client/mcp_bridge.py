@@ -103,8 +103,8 @@ class GatewayBridge:
     def iterate_gateway_answers(self, message: dict[str, Any], line: bytes) -> Iterator[bytes]:
         """Yield the messages that answer one. Raises GatewayRequestFailed."""
         first, pause = time.monotonic(), FIRST_PAUSE
-        is_anew = message.get("method") == "initialize"
-        if is_anew:
+        is_new_session = message.get("method") == "initialize"
+        if is_new_session:
             self._greeting, self._is_greeted, self._session = (message, line), False, None
         while True:
             session = self._session
@@ -114,12 +114,12 @@ class GatewayBridge:
                 if (
                     answer.status != 404
                     or session is None
-                    or is_anew
+                    or is_new_session
                     or not self._renew_gateway_session(session)
                 ):
                     break
                 connection.close()
-                is_anew = True
+                is_new_session = True
             except GatewayRequestFailed as problem:
                 again = not problem.sent or message.get("method") != "tools/call"
                 patience = UNREACHED_FOR if problem.answer_body is None else SERVER_AWAY_FOR

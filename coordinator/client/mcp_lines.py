@@ -51,8 +51,8 @@ def parse_mcp_line(line: bytes) -> dict[str, Any]:
         raise AmbiguousMessage("The message has a line break in it.", number)
     for level, known_names in zip((value, value.get("params")), KNOWN, strict=True):
         require_exact_key_case(level, known_names, number)
-    is_told = "id" not in value and str(value.get("method", "")).startswith("notifications/")
-    if number is None and not is_told:
+    is_notification = "id" not in value and str(value.get("method", "")).startswith("notifications/")
+    if number is None and not is_notification:
         raise AmbiguousMessage("A request needs an id that is a text or a number.")
     if (odd := mcp_methods.find_tool_call_id_problem(value)) is not None:
         raise AmbiguousMessage(odd, number)

@@ -103,10 +103,10 @@ class HookSpool:
             os.unlink(aside)
         return True
 
-    def send_spooled_hooks(self, tell: Callable[[UnsentHook], bool]) -> None:
-        """Send what is kept, in order, and remove it; `tell` returns False where the rest has to wait. Raises OSError.
+    def send_spooled_hooks(self, send_hook: Callable[[UnsentHook], bool]) -> None:
+        """Send what is kept, in order, and remove it; `send_hook` returns False where the rest has to wait.
 
-        Does nothing where another process is sending.
+        Does nothing where another process is sending. Raises OSError.
         """
         with self._hold_sender_lock() as is_only_sender:
             while is_only_sender and (numbers := self.list_hook_numbers()):
@@ -116,7 +116,7 @@ class HookSpool:
                     if (
                         spooled_hook is not None
                         and abs(time.time() - spooled_hook.at) < HOOK_RETENTION_SECONDS
-                        and not tell(spooled_hook)
+                        and not send_hook(spooled_hook)
                     ):
                         return
                     self._remove_hook_file(number)

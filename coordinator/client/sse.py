@@ -79,8 +79,8 @@ def extract_event_data(event: bytes) -> bytes:
 
 def replace_event_data(event: bytes, data: bytes) -> bytes:
     """Return the event with other data (JSON on one line) in place of its own; its id and name stay."""
-    kept_lines = [line for line in _LINES.split(event) if line and line.partition(b":")[0] != b"data"]
-    return b"\n".join([*kept_lines, b"data: " + data, b"", b""])
+    other_lines = [line for line in _LINES.split(event) if line and line.partition(b":")[0] != b"data"]
+    return b"\n".join([*other_lines, b"data: " + data, b"", b""])
 
 
 def build_sse_event(data: bytes) -> bytes:

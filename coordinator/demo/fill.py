@@ -404,7 +404,7 @@ def write_planned_request(story: SessionStory, question: PlannedRequest) -> None
     """Ask one question and let it end as the story says."""
     asker = key_actor_by_name("demo-fleet")
     request = approvals.request_permission(
-        build_planned_request(story, question), actor=asker, now=question.asked_at
+        build_planned_request(story, question), actor=asker, now=question.requested_at
     )
     if not request.created or question.verdict == "pending":
         return

@@ -73,11 +73,11 @@ class DemoPeople:
         """Answer what has waited long enough; return how many were. Raises ForeignDataPresent."""
         if foreign_data := explain_why_demo_may_not_decide():
             raise ForeignDataPresent(foreign_data)
-        asked_by = [str(key_actor_by_name(name)) for name in self.key_names]
+        requester_ids = [str(key_actor_by_name(name)) for name in self.key_names]
         waiting = (
             PermissionRequest.objects.with_context()
             .awaiting_decision(now)
-            .filter(context__requested_by__in=asked_by)
+            .filter(context__requested_by__in=requester_ids)
         )
         due_requests = list(islice(filter(can_demo_people_decide, waiting.order_by("id")), AT_ONCE))
         self.due = {

@@ -14,12 +14,13 @@ from coordinator.demo.tasks import ToolCallStep
 class AgentProgramFormat:
     """An agent program. `turn` is the field of a turn's id; `call` its form of a call, None for one it never makes.
 
-    It `tells_messages` as it displays them, has a hook for calls that `fails`, and `describes` a call that it asks for.
+    It `reports_messages` as it displays them, has a hook for calls that `fails`, and `describes` a call that it asks
+    for.
     """
 
     turn: str
     call: Callable[[ToolCallStep], ToolCallStep | None] = lambda call: call
-    tells_messages: bool = False
+    reports_messages: bool = False
     fails: str = "PostToolUse"
     describes: bool = False
 
@@ -68,7 +69,7 @@ def plain_tool_output(output: Any) -> Any:
 
 
 PROGRAMS = {
-    "claude-code": AgentProgramFormat("prompt_id", tells_messages=True, fails="PostToolUseFailure"),
+    "claude-code": AgentProgramFormat("prompt_id", reports_messages=True, fails="PostToolUseFailure"),
     "codex": AgentProgramFormat("turn_id", convert_call_to_codex, describes=True),
 }
 

@@ -86,7 +86,7 @@ class DemoTerminal:
 
     def report_terminal_message(self, step: MessageStep) -> None:
         self.fleet.pause_at_demo_speed(step.seconds)
-        if self.program.tells_messages:
+        if self.program.reports_messages:
             message = {"message_id": str(uuid.uuid4()), "index": 0, "delta": step.text, "final": True}
             self.post_terminal_hook("MessageDisplay", message)
 

@@ -47,7 +47,7 @@ class PlannedRequest:
     """A permission request: what was asked, when, and how it ended."""
 
     ask: PermissionStep
-    asked_at: datetime
+    requested_at: datetime
     verdict: Verdict
     decided_at: datetime | None
     decided_by: str | None
@@ -135,7 +135,7 @@ class WeekPlanner:
             if not story.questions:
                 continue
             waited = timedelta(seconds=self.dice.uniform(15, 780))
-            shift = self.now - waited - story.questions[0].asked_at
+            shift = self.now - waited - story.questions[0].requested_at
             shift_story_times(story, shift)
             self.stories.append(story)
             return
@@ -230,7 +230,7 @@ class StoryWriter:
         self.story.questions.append(question)
         if question.verdict == "pending":
             self.story.moments.append(
-                TimedStep(step.call, question.asked_at, None, self.week.make_random_id("toolu"))
+                TimedStep(step.call, question.requested_at, None, self.week.make_random_id("toolu"))
             )
             return False
         self.clock = question.decided_at or self.clock
@@ -253,13 +253,13 @@ class StoryWriter:
 
     def plan_story_request(self, step: PermissionStep) -> PlannedRequest:
         """Decide how a question ends: mostly yes, sometimes no, now and then not at all."""
-        asked_at = self.clock
+        requested_at = self.clock
         waits = timedelta(
             seconds=self.dice.choice([4, 9, 15, 22, 40, 75, 180, 420, 900]) * self.dice.uniform(0.7, 1.3)
         )
-        decided_at = asked_at + waits
+        decided_at = requested_at + waits
         if self.patient or decided_at >= self.week.now:
-            return PlannedRequest(step, asked_at, "pending", None, None, None)
+            return PlannedRequest(step, requested_at, "pending", None, None, None)
         verdict: Verdict = self.dice.choices(("approved", "denied", "expired", "withdrawn"), (81, 12, 5, 2))[
             0
         ]
@@ -270,7 +270,9 @@ class StoryWriter:
             "withdrawn": ["The session ended first."],
         }
         person = self.dice.choice(PEOPLE) if verdict in {"approved", "denied"} else None
-        return PlannedRequest(step, asked_at, verdict, decided_at, person, self.dice.choice(reasons[verdict]))
+        return PlannedRequest(
+            step, requested_at, verdict, decided_at, person, self.dice.choice(reasons[verdict])
+        )
 
     def add_child_story(self, step: DelegationStep) -> bool:
         trade = next(trade for trade in TRADES if trade.name == step.trade)
@@ -298,4 +300,4 @@ def shift_story_times(story: SessionStory, shift: timedelta) -> None:
         moment.at += shift
         moment.ends_at = moment.ends_at + shift if moment.ends_at else None
     for question in story.questions:
-        question.asked_at += shift
+        question.requested_at += shift

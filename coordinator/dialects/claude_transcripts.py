@@ -71,7 +71,7 @@ ANSWERED_WITHIN = timedelta(minutes=10)
 MAX_REWIND_STEPS = 1_000_000  # lines of a file that are followed back from all its prompts together
 
 # What the editor, or Claude Code itself, adds to a prompt as blocks of their own.
-_BESIDE_PROMPT = re.compile(r"\s*<(ide_[a-z_]{1,30}|system-reminder)>")
+_CONTEXT_OPENING = re.compile(r"\s*<(ide_[a-z_]{1,30}|system-reminder)>")
 _PRINTED = re.compile(r"</?(?:local-command-(?:stdout|stderr|caveat)|bash-std(?:out|err))>")
 
 
@@ -157,7 +157,7 @@ class ClaudeTranscriptReader:
     uuids: set[str] = field(default_factory=set)
     tree: ConversationTree = field(default_factory=ConversationTree)
     # Of the line before.
-    told_facts: tuple[list[Any], dict[str, str]] = field(default_factory=lambda: ([], {}))
+    reported_facts: tuple[list[Any], dict[str, str]] = field(default_factory=lambda: ([], {}))
 
     def convert_line_to_events(self, body: bytes) -> list[ImportedLine]:
         """Return a line's events; none for bookkeeping. Raises UnknownLineKind."""
@@ -386,11 +386,11 @@ class ClaudeTranscriptLine:
     def to_imported_line(self, events: list[ImportedEvent]) -> ImportedLine:
         """Return the line with its events."""
         reader, raw = self.reader, [self.fields.get(name) for name in FACTS]
-        if raw != reader.told_facts[0]:  # seldom: lines of one file say the same
+        if raw != reader.reported_facts[0]:  # seldom: lines of one file say the same
             facts = {name: self.text_field(name) for name in FACTS}
-            reader.told_facts = raw, {name: fact for name, fact in facts.items() if fact}
+            reader.reported_facts = raw, {name: fact for name, fact in facts.items() if fact}
         return ImportedLine(
-            self.claude_session_id, self.line_origin, self.occurred_at, reader.told_facts[1], events
+            self.claude_session_id, self.line_origin, self.occurred_at, reader.reported_facts[1], events
         )
 
     def build_line_event(
@@ -585,7 +585,7 @@ def read_claude_user_text(line: ClaudeTranscriptLine, text: str, number: int) ->
 def is_only_injected_context(text: str) -> bool:
     """Return whether a text is only context that was added to a person's prompt."""
     position = 0
-    while opening := _BESIDE_PROMPT.match(text, position):
+    while opening := _CONTEXT_OPENING.match(text, position):
         closing = f"</{opening[1]}>"
         end = text.find(closing, opening.end())
         if end < 0:

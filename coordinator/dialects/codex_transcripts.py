@@ -105,7 +105,7 @@ class CodexReplay:
 
     parent_turns: set[str] = field(default_factory=set)
     last_at: datetime | None = None  # of the line before
-    held_lines: list[tuple[bytes, Any]] = field(default_factory=list)  # of the last turn
+    pending_lines: list[tuple[bytes, Any]] = field(default_factory=list)  # of the last turn
     turn: str | None = None
     is_answered: bool = False
     is_over: bool = False
@@ -123,17 +123,17 @@ class CodexReplay:
         turn = find_started_codex_turn_id(find_text_field(fields, "type"), payload)
         if turn is not None and turn != self.turn:
             self.parent_turns.add(self.turn or "")
-            self.turn, self.is_answered, self.held_lines = turn, False, []
+            self.turn, self.is_answered, self.pending_lines = turn, False, []
         self.totals = find_codex_totals(payload) or self.totals
         self.is_answered = self.is_answered or is_codex_model_answer(fields, payload)
         if self.turn is not None:
-            self.held_lines.append((body, fields))
+            self.pending_lines.append((body, fields))
         return []
 
     def release_pending_own_lines(self) -> list[tuple[bytes, Any]]:
         """Return the held lines if they are the thread's own turn."""
         is_own = not self.is_answered and self.turn not in self.parent_turns
-        return self.held_lines if is_own else []
+        return self.pending_lines if is_own else []
 
 
 @dataclass(slots=True)
@@ -209,8 +209,8 @@ class CodexTranscriptReader:
 
     def build_end_of_file_events(self, _now: datetime) -> list[ImportedLine]:
         """Return what was held back of a thread that repeats another's, and the thread's name, if it was given one."""
-        held_lines, self.replay = (self.replay.release_pending_own_lines() if self.replay else []), None
-        lines = [line for rollout_line in held_lines for line in self.read_rollout_line(*rollout_line)]
+        pending_lines, self.replay = (self.replay.release_pending_own_lines() if self.replay else []), None
+        lines = [line for rollout_line in pending_lines for line in self.read_rollout_line(*rollout_line)]
         if self.title and not self.subagent:
             lines.append(ImportedLine(self.session, "", "", {}, [], self.title))
         if self.limits:

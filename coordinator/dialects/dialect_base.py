@@ -258,7 +258,7 @@ class Dialect(ABC):
         """Return the call that the hook is about; `host` is the machine that it came from."""
         received = instants.parse_instant(hook.at)
         call = ToolCallRequest(
-            asks=hook.name,
+            hook_name=hook.name,
             session_id=session_id,
             agent_id=agent_id,
             since_us=instants.to_microseconds(received) if received else 0,
@@ -422,8 +422,8 @@ class Dialect(ABC):
         the agent's own prompt is shown already and may decide. Otherwise the ruling is kept, with this reason in
         place of its own, which may be about other calls.
         """
-        asks_there = name in self.prompts and ruling.decision == ASK and not ruling.deny_at_deadline
-        if ruling.decision not in {ASK, DENY} or (is_broken and asks_there):
+        is_decided_by_agent = name in self.prompts and ruling.decision == ASK and not ruling.deny_at_deadline
+        if ruling.decision not in {ASK, DENY} or (is_broken and is_decided_by_agent):
             return NO_OPINION
         decision = DENY if is_broken else ruling.decision
         ruling_text = f"{COULD_NOT_READ} {reason} {UNREAD_ADVICE if decision == DENY else ''}".strip()
@@ -455,8 +455,13 @@ class Dialect(ABC):
             "body": hook.fields.get("body", hook.fields),
         }
         unread = build.build_hook_event(UNREAD, uses=hook.fields, tool_input=unread_fields)
-        tells = hook.name in self.turn_ends or (hook.name in self.calls and hook.has_tool_name)
-        return [unread, *(self.build_hook_and_transcript_events(hook, session_id) if tells else [])]
+        should_build_own_events = hook.name in self.turn_ends or (
+            hook.name in self.calls and hook.has_tool_name
+        )
+        return [
+            unread,
+            *(self.build_hook_and_transcript_events(hook, session_id) if should_build_own_events else []),
+        ]
 
     def build_denied_call_result_event(
         self, hook: AgentHook, session_id: str, call_id: str, reason: str

@@ -99,8 +99,8 @@ class GeminiTranscriptReader:
         while name != first:
             name, at = self.message_times.popitem()
             left.append(at)
-        kept_at = next(reversed(self.message_times.values()), "")
-        tool_input = build_rewind_input(kept_at, left[-1], left[0], left[0], len(left))
+        previous_message_at = next(reversed(self.message_times.values()), "")
+        tool_input = build_rewind_input(previous_message_at, left[-1], left[0], left[0], len(left))
         if tool_input is None:
             return []
         key = make_event_origin(self.session, REWIND, self.subagent, last, first)

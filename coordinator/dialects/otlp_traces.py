@@ -448,10 +448,10 @@ def build_tool_span_events(
         event_output if tool_output is None else tool_output,
     )
     if (earlier_call := tree.claim_requested_call_of_span(span, tool, call_id)) is not None:
-        asked_call, is_client = earlier_call
-        tool_input = tool_input if isinstance(tool_input, dict) else asked_call.value
-        tool_output = tree.find_result(span, asked_call.call_id) if tool_output is None else tool_output
-        call_id = call_id or (asked_call.call_id if is_client else None)
+        requested_call, is_client = earlier_call
+        tool_input = tool_input if isinstance(tool_input, dict) else requested_call.value
+        tool_output = tree.find_result(span, requested_call.call_id) if tool_output is None else tool_output
+        call_id = call_id or (requested_call.call_id if is_client else None)
     call: dict[str, Any] = {
         "tool_name": tool,
         "tool_input": wrap_as_object(tool_input),

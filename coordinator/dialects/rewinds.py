@@ -8,7 +8,7 @@ from coordinator.lib import instants
 
 
 def build_rewind_input(
-    kept_at: str, left_from: str, left_until: str, resumed_at: str, messages: int
+    previous_message_at: str, left_from: str, left_until: str, resumed_at: str, messages: int
 ) -> dict[str, Any] | None:
     """Return what the event of a rewind says; None where the times cannot be read.
 
@@ -16,7 +16,7 @@ def build_rewind_input(
     then: hooks report the same messages some milliseconds earlier or later.
 
     Args:
-        kept_at: when the last message that was kept was written; "" where there is none.
+        previous_message_at: when the last message that was kept was written; "" where there is none.
         left_from: when the first message that was left behind was written.
         left_until: when the last one was.
         resumed_at: when the person went on.
@@ -25,7 +25,10 @@ def build_rewind_input(
     first, last = instants.parse_instant(left_from), instants.parse_instant(left_until)
     if first is None or last is None:
         return None
-    before, after = instants.parse_instant(kept_at) or first, instants.parse_instant(resumed_at) or last
+    before, after = (
+        instants.parse_instant(previous_message_at) or first,
+        instants.parse_instant(resumed_at) or last,
+    )
     begin = before + (first - before) / 2 if before <= first else first
     end = last + (after - last) / 2 if last <= after else last
     if begin > end:

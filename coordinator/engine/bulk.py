@@ -38,7 +38,7 @@ def insert_row_pairs(
     *,
     second_table: str,
     key: str,
-    beside_columns: Sequence[str],
+    second_columns: Sequence[str],
 ) -> Sequence[int]:
     """Insert the first of each pair as `insert_new_rows` does, the second into `second_table`.
 
@@ -46,13 +46,13 @@ def insert_row_pairs(
     """
     if is_sqlite() or len(rows) > FEW:
         ids = insert_new_rows(table, columns, [row for row, _ in rows])
-        insert_rows_with_ids(second_table, key, beside_columns, ids, (row for _, row in rows))
+        insert_rows_with_ids(second_table, key, second_columns, ids, (row for _, row in rows))
         return ids
     pairs = [
-        [dict(zip(columns, row, strict=True)), dict(zip(beside_columns, other, strict=True))]
+        [dict(zip(columns, row, strict=True)), dict(zip(second_columns, other, strict=True))]
         for row, other in rows
     ]
-    first, second = ", ".join(columns), ", ".join(beside_columns)
+    first, second = ", ".join(columns), ", ".join(second_columns)
     with connection.cursor() as cursor:
         cursor.execute(
             f"""

@@ -95,10 +95,10 @@ def prune_changes(now: datetime, *, keep_rows: int = KEEP_ROWS, keep_for: timede
         cursor.execute("SELECT id FROM changes WHERE at >= %s ORDER BY id LIMIT 1", [horizon])
         young = cursor.fetchone()
     oldest, newest = find_change_id_range()
-    first_kept = min(max(young[0] if young else newest, newest - keep_rows + 1), newest)
+    oldest_retained = min(max(young[0] if young else newest, newest - keep_rows + 1), newest)
     deleted = 0
-    while oldest < first_kept:
-        oldest = min(oldest + PRUNE_STEP, first_kept)
+    while oldest < oldest_retained:
+        oldest = min(oldest + PRUNE_STEP, oldest_retained)
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("DELETE FROM changes WHERE id < %s", [oldest])
             deleted += cursor.rowcount

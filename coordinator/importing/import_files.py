@@ -37,7 +37,7 @@ class RejectedRows:
         self.rows = self.bytes = self.left_out = 0
         self._digest = hashlib.sha256()
         self._file: Any = None
-        self.kept_at: Path | None = None
+        self.stored_path: Path | None = None
 
     @property
     def rejected_rows_path(self) -> Path:
@@ -74,7 +74,7 @@ class RejectedRows:
         """
         if self._file is not None:
             self._file.close()
-        kept_rows = {
+        rejected_rows = {
             "rows": self.rows,
             "bytes": self.bytes,
             "beyond_the_bound": self.left_out,
@@ -85,8 +85,8 @@ class RejectedRows:
         if digest and (earlier := self.find_identical_rejected_rows_file(digest)):
             self.rejected_rows_path.unlink()
             path = earlier
-        report = {**report, "kept": {**kept_rows, "sha256": digest, "file": str(path) if path else None}}
-        self.kept_at = path
+        report = {**report, "kept": {**rejected_rows, "sha256": digest, "file": str(path) if path else None}}
+        self.stored_path = path
         try:
             with create_private_file(self.folder / REPORT) as file:
                 file.write(
@@ -100,8 +100,8 @@ class RejectedRows:
         """Return the file of an earlier import that kept the very same rows."""
         for report in sorted(self.below.glob(f"*/{REPORT}"), reverse=True):
             try:
-                kept_rows = json.loads(report.read_bytes())["kept"]
-                if kept_rows["sha256"] == digest and (path := Path(kept_rows["file"])).is_file():
+                rejected_rows = json.loads(report.read_bytes())["kept"]
+                if rejected_rows["sha256"] == digest and (path := Path(rejected_rows["file"])).is_file():
                     return path
             except (OSError, ValueError, KeyError, TypeError):
                 continue

@@ -45,22 +45,22 @@ class LinkedAgent:
 
 def find_linked_agents_of_names(names: Iterable[str | None]) -> dict[str, LinkedAgent]:
     """Return the agent of each name that is linked to one."""
-    asked_names = {name for name in names if name and "\0" not in name}  # PostgreSQL has no NUL
-    if not asked_names:
+    requested_names = {name for name in names if name and "\0" not in name}  # PostgreSQL has no NUL
+    if not requested_names:
         return {}
-    derived_ids = {name: build_agent_id(name) for name in asked_names}
+    derived_ids = {name: build_agent_id(name) for name in requested_names}
     agents = dict(
         Agent.objects.filter(
-            Q(pk__in=[*asked_names, *derived_ids.values()]) | Q(name__in=asked_names)
+            Q(pk__in=[*requested_names, *derived_ids.values()]) | Q(name__in=requested_names)
         ).values_list("pk", "name")
     )
-    links = dict(AgentName.objects.filter(pk__in=asked_names).values_list("pk", "agent_id"))
+    links = dict(AgentName.objects.filter(pk__in=requested_names).values_list("pk", "agent_id"))
     agents |= dict(Agent.objects.filter(pk__in=set(links.values()) - agents.keys()).values_list("pk", "name"))
     agents_by_name: dict[str, list[str]] = {}
     for agent_id, agent_name in agents.items():
         agents_by_name.setdefault(agent_name, []).append(agent_id)
     linked: dict[str, LinkedAgent] = {}
-    for name in asked_names:
+    for name in requested_names:
         called_so = agents_by_name.get(name, [])
         if name in agents:
             agent_id, reason = name, LinkReason.ID

@@ -199,9 +199,9 @@ def budgets_page_url(*, to_agent: bool = False) -> str:
 
 def describe_who_requests_what(request: PermissionRequest, verb: str) -> str:
     """Return who asks for what; of a call through the MCP gateway the agent and the tool."""
-    if (asked_question := question_requests.parse_question_of_request(request)) is not None:
+    if (parsed_question := question_requests.parse_question_of_request(request)) is not None:
         question = approvals.permission_request_gist(request)
-        return f"{request.plugin_id} {describe_how_agent_asks(asked_question)}: {question}"
+        return f"{request.plugin_id} {describe_how_agent_asks(parsed_question)}: {question}"
     if (call := gateway_request_tool_and_server(request)) is None:
         return f"{request.plugin_id} {verb} for {request.permission_type}"
     context = request_context(request)
@@ -210,11 +210,11 @@ def describe_who_requests_what(request: PermissionRequest, verb: str) -> str:
 
 def describe_question(request: PermissionRequest) -> str:
     """Return what a request asks in words, with the choices; nothing where it is no question or a plan."""
-    asked_question = question_requests.parse_question_of_request(request)
-    if not isinstance(asked_question, AgentQuestions):
+    parsed_question = question_requests.parse_question_of_request(request)
+    if not isinstance(parsed_question, AgentQuestions):
         return ""
-    lines = [asked_question.title] if asked_question.title else []
-    for question in asked_question.questions:
+    lines = [parsed_question.title] if parsed_question.title else []
+    for question in parsed_question.questions:
         lines += [question.text, *(f"- {choice.label}" for choice in question.choices)]
     return "\n".join(lines)
 

@@ -39,12 +39,12 @@ PAST_THE_POOLER = (
 )
 
 
-def prepare_database(*, migrate: bool, say: Say, beside_any: bool = False) -> None:
+def prepare_database(*, migrate: bool, say: Say, migrate_anyway: bool = False) -> None:
     """Check that the database answers and is not newer than the code, and migrate it where it is older.
 
     Two servers that start at once on one database take turns. While servers of an older version run, only migrations
-    are applied that they can go on with, unless `beside_any`. With `migrate=False` an older schema is an error. Raises
-    CommandError.
+    are applied that they can go on with, unless `migrate_anyway`. With `migrate=False` an older schema is an error.
+    Raises CommandError.
     """
     require_usable_database()
     with hold_migration_lock():
@@ -54,7 +54,7 @@ def prepare_database(*, migrate: bool, say: Say, beside_any: bool = False) -> No
                 repair_interrupted_upgrade(say)
             return
         require_permission_to_migrate(pending, migrate=migrate)
-        if applied_migrations() and not beside_any:
+        if applied_migrations() and not migrate_anyway:
             require_rolling_upgrade_migrations()
         say(f"Migrating the database ({len(pending)} steps) …")
         call_command("migrate", interactive=False, verbosity=0)

@@ -42,19 +42,19 @@ class AgentConversation:
         self.directory = directory
         self._store = store  # the agent's database of messages, where tokens are counted by it
         self.id = ""
-        self.told: dict[str, Any] = {}
+        self.initialize_result: dict[str, Any] = {}
         self.opened: dict[str, Any] = {}
         self.replays = False
 
     @property
     def agent_capabilities(self) -> dict[str, Any]:
-        agent_capabilities = self.told.get("agentCapabilities")
+        agent_capabilities = self.initialize_result.get("agentCapabilities")
         return agent_capabilities if isinstance(agent_capabilities, dict) else {}
 
     @property
     def reported_agent_program_name(self) -> str:
         """The name of the agent's program, as it calls itself; "" before it did."""
-        agent_info = self.told.get("agentInfo")
+        agent_info = self.initialize_result.get("agentInfo")
         return str(agent_info.get("name", "")) if isinstance(agent_info, dict) else ""
 
     async def open_agent_conversation(
@@ -152,7 +152,7 @@ class AgentConversation:
             "agent": self.agent.name,
             "title": self.agent.title,
             "agentSessionId": self.id,
-            "agentInfo": self.told.get("agentInfo"),
+            "agentInfo": self.initialize_result.get("agentInfo"),
             "agentCapabilities": self.agent_capabilities,
             "modes": self.opened.get("modes"),
             "models": self.opened.get("models"),
@@ -171,10 +171,10 @@ class AgentConversation:
             "clientInfo": {"name": "signalbox", "title": "Signalbox", "version": "1"},
         }
         method = AGENT_METHODS["initialize"]
-        self.told = await self.process.send_request_to_agent(
+        self.initialize_result = await self.process.send_request_to_agent(
             method, params, within=OPENING if within is None else within
         )
-        version = self.told.get("protocolVersion")
+        version = self.initialize_result.get("protocolVersion")
         if version != PROTOCOL_VERSION:
             raise AgentFailed(
                 f"{self.agent.title} speaks version {version} of the protocol, and Signalbox {PROTOCOL_VERSION}"

@@ -80,8 +80,8 @@ async def probe_agent(
         await process.end_agent_process()
     return replace(
         agent,
-        version=agent.version or reported_agent_version(talk.told),
-        abilities=parse_agent_abilities(talk.told),
+        version=agent.version or reported_agent_version(talk.initialize_result),
+        abilities=parse_agent_abilities(talk.initialize_result),
     )
 
 

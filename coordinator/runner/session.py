@@ -133,7 +133,7 @@ class RunnerSession:
         self._queue_session_update(
             {"sessionUpdate": "signalbox/turn_started", "runId": run_id, "prompt": blocks}
         )
-        turn.is_prompted, turn.heard_at = True, time.monotonic()
+        turn.is_prompted, turn.last_received_at = True, time.monotonic()
         keeps = talk.agent.keeps_commands
         before = await talk.process.list_agent_descendant_processes() if keeps else set()
         if turn.is_cancelled:
@@ -385,7 +385,7 @@ class RunnerSession:
             return
         self._calls.merge_tool_call_update(update)
         if self.turn is not None:
-            self.turn.heard_at = time.monotonic()
+            self.turn.last_received_at = time.monotonic()
             if update.get("sessionUpdate") == "usage_update" and update.get("cost") is not None:
                 self.turn.cost = update["cost"]
         self._queue_session_update(update)
@@ -399,7 +399,7 @@ class RunnerSession:
         self, terminal_id: str, output: str, status: dict[str, int | str | None] | None
     ) -> None:
         if self.turn is not None:
-            self.turn.heard_at = time.monotonic()
+            self.turn.last_received_at = time.monotonic()
         update = {
             "sessionUpdate": "signalbox/terminal",
             "toolCallId": self._calls.find_call_showing_terminal(terminal_id),
@@ -415,7 +415,7 @@ class RunnerSession:
         await self._outbox.wait_until_outbox_sent(QUESTION_WAIT_SECONDS)
         answer = await self._asking.ask_person_for_tool_permission(self._last_run, params)
         if self.turn is not None:
-            self.turn.heard_at = time.monotonic()
+            self.turn.last_received_at = time.monotonic()
         return answer
 
     async def ask_form_answer_after_updates(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -424,7 +424,7 @@ class RunnerSession:
         await self._outbox.wait_until_outbox_sent(QUESTION_WAIT_SECONDS)
         answer = await self._asking.ask_person_for_form_answer(self._last_run, params)
         if self.turn is not None:
-            self.turn.heard_at = time.monotonic()
+            self.turn.last_received_at = time.monotonic()
         return answer
 
     def add_denial_reason_to_turn(self, denied_act: str, reason: str) -> None:
@@ -447,8 +447,8 @@ class RunnerSession:
                 or self._calls.has_open_tool_calls
                 or self._around.server.is_away
             ):
-                turn.heard_at = time.monotonic()
-            if time.monotonic() - turn.heard_at >= longest:
+                turn.last_received_at = time.monotonic()
+            if time.monotonic() - turn.last_received_at >= longest:
                 turn.is_silent = True
                 await self._cancel_or_kill_turn(turn, "The agent went silent.", TO_STOP)
                 return

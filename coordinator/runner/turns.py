@@ -16,7 +16,7 @@ class RunnerTurn:
     """One run: what became of it so far. `ended` is set when the agent is done, `over` when that is reported."""
 
     order: RunnerOrder
-    heard_at: float = field(default_factory=time.monotonic)
+    last_received_at: float = field(default_factory=time.monotonic)
     cost: Any = None
     denials: list[str] = field(default_factory=list)
     is_prompted: bool = False

@@ -20,8 +20,8 @@ MOST_AT_ONCE = 2  # notes in one answer: some agents cut at 10,000 characters
 def sessions_with_waiting_notes(now: datetime) -> frozenset[str]:
     """Return the sessions for which a note waits, or was handed to a hook that may come again for it."""
     waiting = Q(given_at__isnull=True, closed_at__isnull=True)
-    unheard = Q(given_to__isnull=False, given_at__gte=now - COMES_AGAIN_WITHIN)
-    return frozenset(Note.objects.filter(waiting | unheard).values_list("session_id", flat=True))
+    unconfirmed = Q(given_to__isnull=False, given_at__gte=now - COMES_AGAIN_WITHIN)
+    return frozenset(Note.objects.filter(waiting | unconfirmed).values_list("session_id", flat=True))
 
 
 def format_notes_for_agent(notes: Iterable[Note]) -> str:

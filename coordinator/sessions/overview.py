@@ -90,7 +90,7 @@ def load_dashboard_overview(
     runners = list(Runner.objects.filter(deregistered_at__isnull=True))
     last_hour, last_day = count_events_since_each_moment(now - HOUR, now - DAY)
     models, _ = usage.load_usage_since(now - DAY)
-    asked_now = list(waiting.with_only_short_inputs().order_by("created_at", "pk")[:rows])
+    waiting_rows = list(waiting.with_only_short_inputs().order_by("created_at", "pk")[:rows])
     decisions = PermissionRequest.objects.with_only_short_inputs().filter(status__in=DECIDED)
     decided = list(decisions.order_by("-approved_at")[:rows])
     recent = list(Session.objects.order_by("-created_at", "-pk")[:rows])
@@ -103,7 +103,7 @@ def load_dashboard_overview(
         sessions_by_status=count_sessions_by_status(),
         waiting_requests=waiting_summary["count"],
         oldest_request=waiting_summary["oldest"],
-        waiting=asked_now,
+        waiting=waiting_rows,
         decisions=decided,
         runs_waiting=sum(runs.get(status, 0) for status in WAITING_RUNS),
         runs_running=sum(runs.get(status, 0) for status in RUNNING_RUNS),

@@ -258,16 +258,16 @@ def consume_hook_before_result(hooks_us: deque[int], result_us: int) -> bool:
 
 def find_driven_calls_without_question(session: Session, until: datetime | None) -> list[UnguardedCall]:
     """Return the calls of a driven session that ran though its agent asked its runner nothing about them."""
-    asked_events = PermissionContext.objects.filter(session_id=session.pk).values("event_id")
-    asked_calls = set(
-        EventContext.objects.filter(event_id__in=asked_events).values_list("tool_use_id", flat=True)
+    requested_event_ids = PermissionContext.objects.filter(session_id=session.pk).values("event_id")
+    requested_call_ids = set(
+        EventContext.objects.filter(event_id__in=requested_event_ids).values_list("tool_use_id", flat=True)
     )
     newest = EventContext.objects.filter(session_id=session.pk).order_by("-instant_us", "-event_id")
     after_us = next(iter(newest.values_list("instant_us", flat=True)[MOST_EVENTS : MOST_EVENTS + 1]), None)
     calls = [
         call
         for call in find_calls_without_guard(session, "", after_us, until)
-        if call.call_id not in asked_calls
+        if call.call_id not in requested_call_ids
     ]
     not_run = find_results_of_calls_not_run([call.event_id for call in calls])
     return [call for call in calls if call.event_id not in not_run]

@@ -37,7 +37,7 @@ class LogCheckReport:
     problems: list[LogProblem] = field(default_factory=list)
     # Entries of other programs whose rows are not there.
     foreign_gone: list[int] = field(default_factory=list)
-    newest_kept: datetime | None = None  # the latest time of one of our rows that was met on the way
+    newest_row_at: datetime | None = None  # the latest time of one of our rows that was met on the way
     unlisted: int = 0  # problems beyond MOST_LISTED
 
     @property
@@ -233,7 +233,7 @@ def report_missing_audit_row(
     if bytes(leaf.leaf_hash or b"") == leaf_hash(entries.build_entry_for_deleted_audit_row(leaf.audit_id)):
         return
     sealed = next((checkpoint.at for checkpoint in waiting if isinstance(checkpoint.at, datetime)), None)
-    before = report.newest_kept
+    before = report.newest_row_at
     if sealed is not None and sealed > now - AUDIT_RETENTION:
         when = f"it was sealed at {sealed:%Y-%m-%d %H:%M} UTC"
     elif before is not None and before > now - AUDIT_RETENTION + SLACK:
@@ -253,8 +253,8 @@ def update_newest_checked_row_time(report: LogCheckReport, stored: object) -> No
         written = datetime.fromisoformat(str(stored))
     except ValueError:
         return
-    if written.tzinfo is not None and (report.newest_kept is None or written > report.newest_kept):
-        report.newest_kept = written
+    if written.tzinfo is not None and (report.newest_row_at is None or written > report.newest_row_at):
+        report.newest_row_at = written
 
 
 def report_audit_rows_without_leaf(report: LogCheckReport) -> None:

@@ -33,7 +33,7 @@ class ProofUnavailable(Exception):
 class LogEntryStatus:
     """An audit row in the log. `checkpoint` is the newest that covers it, `problem` says what is wrong in words."""
 
-    standing: EntryState
+    state: EntryState
     index: int | None
     by_signalbox: bool
     checkpoint: AuditCheckpoint | None = None
@@ -113,7 +113,7 @@ def evaluate_log_entry(
     )
     if merkle.leaf_hash(canonical) != bytes(leaf.leaf_hash):
         problem = "The row was changed after it was written: it does not match its leaf in the log."
-        return replace(entry, standing=EntryState.ALTERED, problem=problem)
+        return replace(entry, state=EntryState.ALTERED, problem=problem)
     entry = replace(entry, canonical=canonical)
     if newest is None or newest.tree_size <= leaf.leaf_index:
         return entry
@@ -136,21 +136,21 @@ def prove_sealed_entry(
             entry,
             f"The log was changed: it does not show this entry in the signed checkpoint of {size:,} entries.",
         )
-    return replace(entry, standing=EntryState.SEALED, checkpoint=newest, path=tuple(path))
+    return replace(entry, state=EntryState.SEALED, checkpoint=newest, path=tuple(path))
 
 
 def build_unproved_log_entry_status(entry: LogEntryStatus, problem: str) -> LogEntryStatus:
-    return replace(entry, standing=EntryState.UNPROVED, problem=problem)
+    return replace(entry, state=EntryState.UNPROVED, problem=problem)
 
 
 def build_proof_for_row(row: AuditLog) -> InclusionProof:
     """Return the proof file of a row, with its canonical form as the extra data. Raises ProofUnavailable."""
     entry = find_log_entry_status(row)
-    if entry.standing is EntryState.WAITING:
+    if entry.state is EntryState.WAITING:
         raise ProofUnavailable(
             "The log is sealed once a minute, and this entry is not sealed yet. Try again in a minute."
         )
-    if entry.standing is not EntryState.SEALED:
+    if entry.state is not EntryState.SEALED:
         raise ProofUnavailable(f"There is no proof of this entry. {entry.problem}")
     return build_proof_for_entry(entry)
 

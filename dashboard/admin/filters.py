@@ -92,10 +92,12 @@ class PeriodFilter(ListFilter):
             if name in params:
                 value = params.pop(name)
                 self.used_parameters[name] = value[-1] if isinstance(value, list) else value
-        kept_parameters = {
+        preserved_names = {
             name for name in request.GET if name not in {*self.expected_parameters(), "p", "e"}
         }
-        self.kept = [(name, value) for name in sorted(kept_parameters) for value in request.GET.getlist(name)]
+        self.preserved_parameters = [
+            (name, value) for name in sorted(preserved_names) for value in request.GET.getlist(name)
+        ]
 
     def expected_parameters(self) -> list[Any]:
         """Return the names of the query parameters: the span, the first day and the last day."""

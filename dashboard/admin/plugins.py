@@ -233,11 +233,11 @@ class PluginAdmin(OwnedRowsAdmin):
     def change_plugin_permissions_to_ticked(
         self, row: Any, ticked: set[str], actor: Actor, reason: str | None
     ) -> None:
-        held_permissions = {name for name in row.allowed_permissions or [] if isinstance(name, str)}
+        current_permissions = {name for name in row.allowed_permissions or [] if isinstance(name, str)}
         for name in PluginPermission.values:
-            if name in ticked - held_permissions:
+            if name in ticked - current_permissions:
                 plugin_permissions.add_plugin_permission(row.pk, name, actor=actor, reason=reason)
-            elif name in held_permissions - ticked:
+            elif name in current_permissions - ticked:
                 plugin_permissions.remove_plugin_permission(row.pk, name, actor=actor, reason=reason)
 
     def delete_row(self, row: Any, actor: Actor) -> None:

@@ -103,11 +103,11 @@ class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
         """Delete, change and add rows through the actions of `rows`. Raises what they raise."""
         for form in self.deleted_forms:
             self.rows.delete_owned_row(self.owner, form, actor)
-        kept_forms = [form for form in self.forms if form not in self.deleted_forms]
-        for form in kept_forms:
+        remaining_forms = [form for form in self.forms if form not in self.deleted_forms]
+        for form in remaining_forms:
             if form.is_stored and not self.rows.is_row_form_unchanged(form):
                 self.rows.change_owned_row(self.owner, form, actor)
-        for form in kept_forms:
+        for form in remaining_forms:
             if not form.is_stored and form.has_changed():
                 self.rows.add_owned_row(self.owner, form, actor)
 

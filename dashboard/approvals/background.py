@@ -24,7 +24,7 @@ class RequestBackground:
 
     `recent` is what the session did before. `before` says how often the same call was requested and how that
     was answered. `reasons` are those of the danger marks that match. `ruled` is what the rules decided.
-    `tool` is the call's tool and `kept` are all configured danger marks.
+    `tool` is the call's tool and `configured_marks` are all configured danger marks.
     """
 
     recent: RecentActivity
@@ -32,18 +32,18 @@ class RequestBackground:
     reasons: Sequence[str]
     ruled: str = ""
     tool: str = ""
-    kept: Sequence[marks.CallMark] = ()
+    configured_marks: Sequence[marks.CallMark] = ()
 
     @property
     def danger_marks(self) -> frozenset[str]:
         """Return those of `reasons` whose danger mark has the grade danger."""
-        return marks.select_danger_grade_reasons(self.kept, self.reasons)
+        return marks.select_danger_grade_reasons(self.configured_marks, self.reasons)
 
     def highlight_danger_in_part(self, part: DisplayPart) -> DisplayPart:
         """Return the part with the spans that match a danger mark."""
         if not self.reasons:
             return part
-        bearing = [mark for mark in self.kept if mark.reason in self.reasons]
+        bearing = [mark for mark in self.configured_marks if mark.reason in self.reasons]
         if isinstance(part.value, str):
             return replace(
                 part, spans=tuple(marks.merge_danger_spans_in_text(bearing, self.tool, part.value))
@@ -131,8 +131,10 @@ def id_above_all_events() -> int:
 
 def drop_requested_call_from_activity(context: PermissionContext, activity: RecentActivity) -> RecentActivity:
     """Remove the requested call from the activity's end if the request does not say which event it is."""
-    asked_last = not context.event_id and activity.steps and activity.steps[-1].tool == context.tool_name
-    return replace(activity, steps=activity.steps[:-1]) if asked_last else activity
+    ends_with_requested_call = (
+        not context.event_id and activity.steps and activity.steps[-1].tool == context.tool_name
+    )
+    return replace(activity, steps=activity.steps[:-1]) if ends_with_requested_call else activity
 
 
 def describe_previous_answers_by_call(calls: set[str], shown_ids: set[str]) -> dict[str, str]:

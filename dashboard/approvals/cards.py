@@ -286,7 +286,7 @@ class ApprovalCard:
     members: Sequence[CardMember]
     grantable: bool = False  # whether an approver can give the plugin this permission permanently
     glance: RequestBackground | None = None
-    lane: str = ""  # key of the group on the page to which the card belongs
+    group_key: str = ""  # key of the group on the page to which the card belongs
     rest: Sequence[str] = ()  # ids of requests for the same call that are not drawn
     folder: str = ""  # the first requester's folder, shown if the request is one at the gateway
     is_braked: bool = False  # whether a brake prevents the approval of some of the requests
@@ -314,7 +314,7 @@ class ApprovalCard:
     @cached_property
     def key(self) -> str:
         own = grouping_key_of_request(self.first_request)[:32]
-        return f"{own}-{self.lane}" if self.lane else own
+        return f"{own}-{self.group_key}" if self.group_key else own
 
     @cached_property
     def choice_value(self) -> str:
@@ -573,7 +573,7 @@ def build_approval_cards(
     now: datetime,
     *,
     rights: DecisionRights | None = None,
-    lane_key: str = "",
+    group_key: str = "",
     snoozed: Mapping[str, datetime] = MappingProxyType({}),
 ) -> list[ApprovalCard]:
     """Return a card for each group of requests for the same call.
@@ -582,7 +582,7 @@ def build_approval_cards(
         groups: The requests, grouped by call.
         now: The current time.
         rights: The rights of the person who views the cards; None for nobody in particular.
-        lane_key: The key of the group on the page, which becomes part of each card's key.
+        group_key: The key of the group on the page, which becomes part of each card's key.
         snoozed: Until when the viewer snoozed requests, by id.
     """
     drawn = [split_group_at_form_limit(group, now) for group in groups]
@@ -612,7 +612,7 @@ def build_approval_cards(
             [build_card_member(row) for row in group],
             (group[0].plugin_id, group[0].permission_type) in grantable,
             glance,
-            lane_key,
+            group_key,
             rest,
             folders.get(find_request_session_id(group[0]) or "", ""),
             has_brakes

@@ -24,7 +24,7 @@ class PermissionRequestFilter(DayRangeFilter):
     """Filters by status, plugin, type, person, dates and words. An unknown value matches no request."""
 
     q = django_filters.CharFilter(method="with_words", label="Search")
-    status = django_filters.ChoiceFilter(choices=STANDINGS, method="with_standing", empty_label="Any status")
+    status = django_filters.ChoiceFilter(choices=STANDINGS, method="with_state", empty_label="Any status")
     plugin = django_filters.CharFilter(field_name="plugin_id", label="Plugin")
     type = django_filters.CharFilter(field_name="permission_type", label="Type")
     person = django_filters.CharFilter(method="with_person", label="Decided by")
@@ -46,7 +46,7 @@ class PermissionRequestFilter(DayRangeFilter):
             )
         return rows
 
-    def with_standing(self, rows: Rows, _name: str, state: str) -> Rows:
+    def with_state(self, rows: Rows, _name: str, state: str) -> Rows:
         """Keep requests that have this state now. A pending request past its deadline counts as expired."""
         everything, now = PermissionRequest.objects.all(), timezone.now()
         if state == "waiting":

@@ -55,7 +55,7 @@ class WaitingRequest:
     pk: int
     name: str
     call: str
-    asked_by: str
+    requested_by: str
     session: str
     agent: str
     tool: str
@@ -276,12 +276,12 @@ def arrange_waiting_requests(
     return ArrangedRequests(everything, snoozed, ordered, unread)
 
 
-def hash_group_name(lane_key: str, group: str) -> str:
+def hash_group_name(group_key: str, group: str) -> str:
     """Return a hash of the group's name, for use in a page.
 
     Agents choose names, so the hash must not collide.
     """
-    return "" if group == "same" else hashlib.sha256(lane_key.encode()).hexdigest()[:32]
+    return "" if group == "same" else hashlib.sha256(group_key.encode()).hexdigest()[:32]
 
 
 def load_waiting_requests(now: datetime, only: Iterable[int] | None) -> list[WaitingRequest]:
@@ -350,8 +350,8 @@ def sort_waiting_requests(waiting: Sequence[WaitingRequest], sort: str) -> list[
         return list(reversed(waiting))
     if sort == "deadline":
         return sorted(waiting, key=lambda one: (one.deadline, one.pk))
-    by_session = interleave_requests_by_owner(waiting, lambda one: (one.asked_by, one.session))
-    return interleave_requests_by_owner(by_session, lambda one: one.asked_by)
+    by_session = interleave_requests_by_owner(waiting, lambda one: (one.requested_by, one.session))
+    return interleave_requests_by_owner(by_session, lambda one: one.requested_by)
 
 
 def interleave_requests_by_owner(
@@ -373,7 +373,7 @@ def group_requests_by_equal_call(waiting: Iterable[WaitingRequest], group: str) 
         lanes.setdefault(group_name_of_request(waiting_request, group), {}).setdefault(
             waiting_request.call, []
         ).append(waiting_request)
-    return [alike for lane in lanes.values() for alike in lane.values()]
+    return [alike for calls in lanes.values() for alike in calls.values()]
 
 
 def group_name_of_request(request: WaitingRequest, group: str) -> str:
@@ -400,20 +400,22 @@ def build_card_groups(
     group: str,
     draw: Callable[[list[list[PermissionRequest]]], list[ApprovalCard]],
 ) -> list[CardGroup]:
-    by_lane: dict[str, list[PermissionRequest]] = {}
+    rows_by_group: dict[str, list[PermissionRequest]] = {}
     for row in rows:
-        by_lane.setdefault(group_name_of_request(waiting_request_for_grouping(row), group), []).append(row)
-    groups = [(name, alike) for name, some in by_lane.items() for alike in group_requests_by_card(some)]
+        rows_by_group.setdefault(group_name_of_request(waiting_request_for_grouping(row), group), []).append(
+            row
+        )
+    groups = [(name, alike) for name, some in rows_by_group.items() for alike in group_requests_by_card(some)]
     cards = draw([alike for _, alike in groups])
     numbers = Counter(group_name_of_request(waiting_request, group) for waiting_request in fitting)
-    called = titles.load_session_titles(by_lane) if group == "session" else {}
+    called = titles.load_session_titles(rows_by_group) if group == "session" else {}
     lanes: list[CardGroup] = []
     for (name, _), card in zip(groups, cards, strict=True):
         key = hash_group_name(name, group)
         if not lanes or lanes[-1].key != key:
             label = "" if group == "same" else called.get(name) or name or NOT_NAMED[group]
             lanes.append(CardGroup(key, label, numbers[name], [], name if group == "session" else ""))
-        lanes[-1].cards.append(replace(card, lane=key))
+        lanes[-1].cards.append(replace(card, group_key=key))
     return lanes
 
 

@@ -96,27 +96,27 @@ class QuestionField:
 class QuestionDisplay:
     """What a request asks, as its card shows it."""
 
-    asked: questions.Asked
+    question: questions.PersonQuestion
 
     @property
     def fields(self) -> list[QuestionField]:
         """Return the questions with the names of their fields; empty for a plan or an address."""
-        if not isinstance(self.asked, AgentQuestions):
+        if not isinstance(self.question, AgentQuestions):
             return []
-        return [QuestionField(question, place) for place, question in enumerate(self.asked.questions)]
+        return [QuestionField(question, place) for place, question in enumerate(self.question.questions)]
 
     @property
     def is_plan(self) -> bool:
-        return isinstance(self.asked, PlanReview)
+        return isinstance(self.question, PlanReview)
 
     @property
     def is_address_to_open(self) -> bool:
-        return isinstance(self.asked, AddressRequest)
+        return isinstance(self.question, AddressRequest)
 
     @property
     def options(self) -> Sequence[AgentOption]:
         """Return the answers that a driven agent offers."""
-        return self.asked.options if isinstance(self.asked, OptionsQuestion) else ()
+        return self.question.options if isinstance(self.question, OptionsQuestion) else ()
 
     @property
     def has_deny_button(self) -> bool:
@@ -129,20 +129,20 @@ class QuestionDisplay:
     @property
     def plan_part(self) -> DisplayPart | None:
         """Return the plan as Markdown; None if the agent sent none."""
-        text = self.asked.text if isinstance(self.asked, PlanReview) else ""
-        text = self.asked.plan if isinstance(self.asked, OptionsQuestion) else text
+        text = self.question.text if isinstance(self.question, PlanReview) else ""
+        text = self.question.plan if isinstance(self.question, OptionsQuestion) else text
         return build_text_part(text, kind="markdown", label="Plan") if text else None
 
     @property
     def mode_choices(self) -> list[tuple[str, str]]:
         """Return the modes in which an agent can continue with its plan, with the labels of their buttons."""
-        modes = self.asked.modes if isinstance(self.asked, PlanReview) else ()
+        modes = self.question.modes if isinstance(self.question, PlanReview) else ()
         return [(mode.value, MODE_LABELS[mode]) for mode in modes]
 
     @property
     def kind_label(self) -> str:
         """Return the card's label for this kind of question."""
-        return questions.describe_how_agent_asks(self.asked)
+        return questions.describe_how_agent_asks(self.question)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class ApprovalStatistics:
     """Everything that the page shows about the last `days` days."""
 
     days: int
-    asked: int
+    requested: int
     decided: int
     approved: int
     median: timedelta | None
@@ -126,7 +126,7 @@ def compute_approval_statistics(now: datetime, days: int, zone: ZoneInfo | None 
     columns, tallest = build_daily_decision_time_columns(waits_by_day, now, days)
     return ApprovalStatistics(
         days=days,
-        asked=request_counts.total(),
+        requested=request_counts.total(),
         decided=len(waits),
         approved=approved,
         median=median_duration(waits),

@@ -87,8 +87,8 @@ def show_audit_entry(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
         "same_trace": list(same[:50]) if row.trace_id else [],
         "in_log": proofs.find_log_entry_status(row),
     }
-    says_more = bool(row.reason) or any(context[name] for name in ("differences", "rest", "same_trace"))
-    context |= {"says_more": says_more, "request_url": find_permission_request_url(row)}
+    has_details = bool(row.reason) or any(context[name] for name in ("differences", "rest", "same_trace"))
+    context |= {"has_details": has_details, "request_url": find_permission_request_url(row)}
     return render(request, "audit/entry.html", context)
 
 

@@ -127,9 +127,9 @@ class ProblemRow:
 
 def list_transcript_sender_hostnames() -> QuerySet[TranscriptSender, str]:
     """Return the hostnames of the machines, the one with the latest import or report first."""
-    heard_at = Max(Greatest(Coalesce("received_at_us", 0), Coalesce("reported_at_us", 0)))
-    hostnames = TranscriptSender.objects.values("hostname").annotate(heard_at=heard_at)
-    return hostnames.order_by("-heard_at", "hostname").values_list("hostname", flat=True)
+    last_received_at = Max(Greatest(Coalesce("received_at_us", 0), Coalesce("reported_at_us", 0)))
+    hostnames = TranscriptSender.objects.values("hostname").annotate(last_received_at=last_received_at)
+    return hostnames.order_by("-last_received_at", "hostname").values_list("hostname", flat=True)
 
 
 def load_transcript_sending_machines(hostnames: Iterable[str], now: datetime) -> list[Machine]:

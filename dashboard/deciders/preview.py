@@ -16,7 +16,7 @@ from coordinator.policy.deciders.rules import TERMS, DecidingRuleRow, build_requ
 class DeciderPreview:
     """Who would decide: the matching row (None if no row matches), its description, and the people now."""
 
-    asked: Mapping[str, str]
+    terms: Mapping[str, str]
     rule: DecidingRuleRow | None
     words: str
     people: list[str]

@@ -26,7 +26,7 @@ Rows = QuerySet[Grant]
 
 class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library has no types
     q = django_filters.CharFilter(method="with_words")
-    standing = django_filters.ChoiceFilter(choices=STANDINGS, method="with_standing")
+    standing = django_filters.ChoiceFilter(choices=STANDINGS, method="with_state")
     server = django_filters.CharFilter(field_name="server_id")
     agent = django_filters.CharFilter(field_name="agent_id")
     by = django_filters.CharFilter(field_name="granted_by")
@@ -48,7 +48,7 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
     def with_permission(self, rows: Rows, _name: str, word: str) -> Rows:
         return rows.with_effective_permission(word)  # type: ignore[attr-defined,no-any-return]
 
-    def with_standing(self, rows: Rows, _name: str, state: str) -> Rows:
+    def with_state(self, rows: Rows, _name: str, state: str) -> Rows:
         return filter_grants_by_state(rows, state, timezone.now())
 
     def unused_for(self, rows: Rows, _name: str, days: str) -> Rows:

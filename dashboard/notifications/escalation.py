@@ -18,7 +18,7 @@ class EscalationStepLine:
     row: EscalationStep
     when: str
     whom: str
-    is_heard: bool  # whether at least one recipient has an address and may decide requests
+    is_reachable: bool  # whether at least one recipient has an address and may decide requests
 
 
 def list_escalation_steps() -> list[EscalationStepLine]:

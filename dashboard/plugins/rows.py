@@ -100,7 +100,7 @@ class PluginPermissionLine:
     """A permission, whether the plugin has it, and the latest audit entry about it."""
 
     name: str
-    held: bool
+    is_granted: bool
     last_entry: AuditLog | None
 
     @property
@@ -161,7 +161,7 @@ class PluginDetails:
         return [
             permission
             for permission in self.permissions
-            if permission.is_known_permission and not permission.held
+            if permission.is_known_permission and not permission.is_granted
         ]
 
 
@@ -204,11 +204,11 @@ def build_masked_plugin_value(key: str, value: str | None, updated_at: Any = Non
 
 def list_permission_lines(plugin_id: str, setting: PluginSetting | None) -> list[PluginPermissionLine]:
     stored = setting.allowed_permissions if setting else None
-    held_names = [str(name) for name in stored] if isinstance(stored, list) else []
+    stored_names = [str(name) for name in stored] if isinstance(stored, list) else []
     entries = load_last_permission_audits(plugin_id)
-    foreign = [name for name in dict.fromkeys(held_names) if name not in PluginPermission.values]
+    foreign = [name for name in dict.fromkeys(stored_names) if name not in PluginPermission.values]
     return [
-        PluginPermissionLine(name, name in held_names, entries.get(name))
+        PluginPermissionLine(name, name in stored_names, entries.get(name))
         for name in [*PluginPermission.values, *foreign]
     ]
 

@@ -124,7 +124,7 @@ def write_evidence_files(
         ),
     )
     for audit_entry in entries:
-        if audit_entry.entry.standing is proofs.EntryState.SEALED:
+        if audit_entry.entry.state is proofs.EntryState.SEALED:
             archive.writestr(
                 f"proofs/audit-{audit_entry.row.pk}.tlog-proof",
                 proofs.build_proof_for_entry(audit_entry.entry).proof_file_text,
@@ -157,7 +157,7 @@ def describe_evidence_problems(entries: list[SessionAuditEntry]) -> str:
         for audit_entry in entries
         if audit_entry.entry.problem
     ]
-    waiting = sum(audit_entry.entry.standing is proofs.EntryState.WAITING for audit_entry in entries)
+    waiting = sum(audit_entry.entry.state is proofs.EntryState.WAITING for audit_entry in entries)
     lines = ["\nDO NOT TRUST:", *wrong] if wrong else []
     if len(entries) == MOST_ENTRIES:
         lines.append(f"\nCUT: there are more than {MOST_ENTRIES} entries. The others are in the audit log.")

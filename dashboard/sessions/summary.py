@@ -74,8 +74,8 @@ class FirstError:
 class SessionSummary:
     """The summary in the header of a session's page."""
 
-    asked: str  # the beginning of the first prompt
-    asked_event: int  # the id of the event of that prompt, or 0
+    first_prompt_text: str  # the beginning of the first prompt
+    first_prompt_event: int  # the id of the event of that prompt, or 0
     answer: str
     end_reason: str
     run_error: str
@@ -85,12 +85,12 @@ class SessionSummary:
 
 
 def build_session_summary(session: Session, counts: SessionEventCounts) -> SessionSummary:
-    asked_event, first_prompt = load_first_prompt(session.pk)
+    first_prompt_event, first_prompt = load_first_prompt(session.pk)
     result = load_session_result(session.pk)
     run = Run.objects.filter(session=session).order_by("-created_at", "-run_id").only("error").first()
     return SessionSummary(
-        asked=preview_markdown(first_prompt, LONGEST_TEXT),
-        asked_event=asked_event,
+        first_prompt_text=preview_markdown(first_prompt, LONGEST_TEXT),
+        first_prompt_event=first_prompt_event,
         answer=preview_markdown(result.session_result_text_or_json, LONGEST_TEXT) if result else "",
         end_reason=load_end_reason(session.pk),
         run_error=str(mask_secrets(run.error or ""))[:LONGEST_TEXT] if run else "",

@@ -73,7 +73,7 @@ class Minimap:
     slices: list[MinimapSlice]
     x: float
     width: float
-    asked: bool
+    has_questions: bool
 
 
 def build_minimap(
@@ -118,7 +118,7 @@ def build_minimap(
         x += width
     left_edge, right = minimap_frame_percent_range(slices, frame)
     return Minimap(
-        slices, round(left_edge, 2), round(right - left_edge, 2), any(slot.asked for slot in slots)
+        slices, round(left_edge, 2), round(right - left_edge, 2), any(slot.question_count for slot in slots)
     )
 
 
@@ -127,7 +127,9 @@ def describe_slice(slot: DensitySlot, began_us: int) -> str:
     text_parts = [format_counted_noun(slot.events, "event")]
     text_parts += [format_counted_noun(slot.errors, "error")] if slot.errors else []
     text_parts += (
-        [format_counted_noun(slot.asked, "question to people", "questions to people")] if slot.asked else []
+        [format_counted_noun(slot.question_count, "question to people", "questions to people")]
+        if slot.question_count
+        else []
     )
     lasts = format_duration(timedelta(microseconds=slot.to_us - slot.from_us))
     return f"From {format_time_offset(slot.from_us, began_us)}, for {lasts}: {', '.join(text_parts)}"

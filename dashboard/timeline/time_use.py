@@ -106,18 +106,18 @@ def list_idle_stretches_before_prompts(
 ) -> list[Stretch]:
     """Return the periods without activity before each prompt of a person, except the first prompt."""
     prompts = sorted(span.from_us for span in spans if span.kind == "prompt")
-    said_times = sorted(span.from_us for span in spans if span.kind == "said")
+    message_times = sorted(span.from_us for span in spans if span.kind == "said")
     ends = [end for _, end in busy]
     stretches: list[Stretch] = []
     for earlier, prompt in pairwise(prompts):
         index = bisect_left(ends, prompt)
         if index < len(busy) and busy[index][0] < prompt:
             continue  # a call or request was in progress
-        last_said = bisect_left(said_times, prompt)
+        message_index = bisect_left(message_times, prompt)
         start = max(
             earlier,
             ends[index - 1] if index else earlier,
-            said_times[last_said - 1] if last_said else earlier,
+            message_times[message_index - 1] if message_index else earlier,
         )
         stretches.append((start, prompt))
     return stretches

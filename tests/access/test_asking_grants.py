@@ -145,7 +145,7 @@ def test_a_preview_says_what_would_wait_for_a_person() -> None:
     call("mcp__s__t")
     shown = preview_access_changes([ASK], actor=ALICE, now=NOW)
     (group,) = shown.changes_by_agent()
-    assert [turn.tool_name for turn in group.asked] == ["t"]
+    assert [turn.tool_name for turn in group.approval_needed] == ["t"]
     assert (shown.lost_call_count, shown.ask_call_count, shown.gained_call_count) == (0, 1, 0)
 
 

@@ -171,7 +171,7 @@ def test_what_a_card_cannot_show_whole_is_not_asked_and_not_covered_by_what_begi
         "ProcessExecution",
         "bash",
         NOW,
-        requester=Requester(asked_by=str(AGENT)),
+        requester=Requester(requested_by=str(AGENT)),
         tool_name="Bash",
         tool_input={"command": f"{begins}; poweroff"},
     )

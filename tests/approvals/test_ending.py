@@ -16,7 +16,7 @@ from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, 
 
 pytestmark = pytest.mark.django_db
 
-ASKER = Requester(asked_by=str(AGENT))
+ASKER = Requester(requested_by=str(AGENT))
 
 
 def test_the_asker_withdraws_its_request() -> None:

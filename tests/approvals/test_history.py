@@ -103,7 +103,7 @@ def test_figures_are_counted_from_the_requests(settings) -> None:
     seen = asked(agent_id="s", deadline=NOW + MINUTE)
     approvals.record_requests_seen([seen.request_id], person=alice, now=NOW)
     figures = compute_approval_statistics(NOW + 10 * MINUTE, 7)
-    assert (figures.asked, figures.decided, figures.approved) == (7, 3, 2)
+    assert (figures.requested, figures.decided, figures.approved) == (7, 3, 2)
     assert figures.median == 2 * MINUTE
     assert (figures.expired, figures.expired_unseen) == (2, 1)
     assert {bar.label: bar.number for bar in figures.ages}["5 to 30 min"] == 2

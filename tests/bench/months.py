@@ -105,7 +105,7 @@ def load(events: int, sessions: int, now: datetime) -> float:
         began = time.perf_counter()
         with transaction.atomic():
             bulk.insert_row_pairs(
-                "events", EVENT, batch, second_table="event_context", key="event_id", beside_columns=CONTEXT
+                "events", EVENT, batch, second_table="event_context", key="event_id", second_columns=CONTEXT
             )
         took += time.perf_counter() - began
         written += len(batch)

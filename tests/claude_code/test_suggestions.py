@@ -187,7 +187,7 @@ def test_what_is_asked_is_suggested_only_where_a_person_approved_one() -> None:
     ran("make", "make", "ls", "ls")
     answered("approved", "Bash", {"command": "ls"})
     search = searched([DecisionRule(1, "*", "ask")])
-    assert [(one.runs, one.asked, one.approved) for one in search.tried] == [("ls -*", 2, 1)]
+    assert [(one.runs, one.approval_needed, one.approved) for one in search.tried] == [("ls -*", 2, 1)]
 
 
 def test_that_nobody_approved_what_was_never_asked_is_said() -> None:

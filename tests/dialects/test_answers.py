@@ -18,7 +18,7 @@ TOOL_INPUT = {"questions": [{"question": "Which colour?", "options": [{"label": 
 
 def call_of(program: str, hook: str, tool: str, tool_input: dict[str, Any]) -> ToolCallRequest:
     return ToolCallRequest(
-        asks=hook,
+        hook_name=hook,
         session_id="ses_1",
         agent_id=None,
         since_us=0,

@@ -570,7 +570,7 @@ def test_a_task_is_its_caller_s(other: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("other", [{"key_id": 2}, {"agent_id": "agent.two"}])
 def test_a_call_beside_its_agent_is_its_caller_s(other: dict[str, Any]) -> None:
-    this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_beside=True)
+    this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_local=True)
     gateway_calls.begin_local_call(this, now=NOW)
     own = {"key_id": 1, "agent_id": "agent.one"}
     with pytest.raises(NotFound):
@@ -584,7 +584,7 @@ def test_a_call_beside_its_agent_is_its_caller_s(other: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("other", [{"key_id": 2}, {"agent_id": "agent.two"}])
 def test_an_approval_begins_no_waiting_call_of_another_beside(other: dict[str, Any]) -> None:
-    this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_beside=True)
+    this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_local=True)
     row = gateway_calls.request_local_call_approval(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
     approvals.decide_request(row.request_id, person=person(), verdict="approved", now=NOW)
     GatewayCall.objects.update(**other)
@@ -592,7 +592,7 @@ def test_an_approval_begins_no_waiting_call_of_another_beside(other: dict[str, A
 
 
 def test_an_id_beside_an_agent_is_one_call_s() -> None:
-    this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_beside=True)
+    this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_local=True)
     gateway_calls.begin_local_call(this, now=NOW)
     gateway_calls.begin_local_call(this, now=NOW)
     other = replace(this, binding=binding(arguments_digest=hash_call_arguments(b"{}")))
@@ -601,7 +601,7 @@ def test_an_id_beside_an_agent_is_one_call_s() -> None:
 
 
 def test_a_cancelled_call_is_not_asked_about_again() -> None:
-    this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_beside=True)
+    this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_local=True)
     own = {"key_id": 1, "agent_id": "agent.one"}
     assert gateway_calls.cancel_local_call_before_start("sbx-1", BY, **own, now=NOW) is None
     with pytest.raises(gateway_calls.CallCancelled):

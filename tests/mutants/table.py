@@ -175,7 +175,7 @@ MUTANTS = (
     Mutant(
         "begin: server without an address",
         "coordinator/actions/mcp/gateway_calls.py",
-        "if server is None or server.is_off or (server.target is None and not attempt.is_beside):",
+        "if server is None or server.is_off or (server.target is None and not attempt.is_local):",
         "if server is None or server.is_off:",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_that_policy_denies_by_now",),
     ),
@@ -562,8 +562,8 @@ MUTANTS = (
     Mutant(
         "read that policy asks about",
         "coordinator/edge/gateway/non_tool_requests.py",
-        "is_held = ruling.decision == ASK and use is RequestUse.READ",
-        "is_held = ruling.decision == ASK and use is RequestUse.TASK",
+        "needs_approval = ruling.decision == ASK and use is RequestUse.READ",
+        "needs_approval = ruling.decision == ASK and use is RequestUse.TASK",
         ("tests/gateway/test_held_reads.py::test_a_person_s_no_keeps_a_read_from_its_server",),
     ),
     Mutant(
@@ -1139,7 +1139,7 @@ MUTANTS = (
         "elicitation: a question that policy denies is left to the client",
         "coordinator/edge/gateway/elicitations.py",
         'result={"action": DECLINE})\n            return True\n',
-        'result={"action": DECLINE})\n            return not is_client_asked\n',
+        'result={"action": DECLINE})\n            return not is_forwarded\n',
         (
             "tests/gateway/test_elicitation.py::test_a_question_that_policy_denies_just_then_is_left_to_no_client",
         ),
@@ -1175,7 +1175,7 @@ MUTANTS = (
     Mutant(
         "server requests: an approval counts though policy is another",
         "coordinator/actions/mcp/server_request_approvals.py",
-        "if ruling.decision == ASK and hash_ruling_as_policy_version(ruling) != asked_version:",
+        "if ruling.decision == ASK and hash_ruling_as_policy_version(ruling) != question_version:",
         "if False:",
         (f"{HELD_SERVER_REQUESTS}::test_an_approval_does_not_count_once_policy_is_another",),
     ),
@@ -1826,7 +1826,7 @@ MUTANTS = (
     Mutant(
         "guard: a driven call that was asked about",
         "coordinator/sessions/unguarded_calls.py",
-        "        if call.call_id not in asked_calls\n",
+        "        if call.call_id not in requested_call_ids\n",
         "",
         (
             "tests/sessions/test_guarding.py"

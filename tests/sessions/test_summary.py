@@ -70,7 +70,10 @@ def test_it_says_what_was_asked_how_it_ended_and_what_went_wrong():
         ],
     )
     summary = summary_of(session)
-    assert (summary.asked, summary.asked_event) == ("Please make the tests pass in shop.", rows[1].pk)
+    assert (summary.first_prompt_text, summary.first_prompt_event) == (
+        "Please make the tests pass in shop.",
+        rows[1].pk,
+    )
     assert (summary.answer, summary.end_reason) == ("All tests pass now.", "completed")
     assert summary.first_error is not None
     assert (summary.first_error.event_id, summary.first_error.text) == (

@@ -112,9 +112,9 @@ def test_of_very_many_errors_some_are_looked_at(monkeypatch: pytest.MonkeyPatch)
 def test_questions_are_marked_and_looked_up_anew() -> None:
     session = told([float(second) for second in range(960)])
     asked(session, 100, "approved")
-    assert [slot.waits for slot in slots_of(session) if slot.asked] == [False]
+    assert [slot.waits for slot in slots_of(session) if slot.question_count] == [False]
     asked(session, 500.5, "pending")
-    assert [slot.waits for slot in slots_of(session) if slot.asked] == [False, True]
+    assert [slot.waits for slot in slots_of(session) if slot.question_count] == [False, True]
 
 
 def test_a_session_that_has_not_changed_is_not_counted_again(django_assert_num_queries) -> None:

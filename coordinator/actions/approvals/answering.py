@@ -71,22 +71,22 @@ def answer_request(
 
 def build_stored_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[str, Any]:
     """Return the answer as it is stored with the decision."""
-    asked_question = question_requests.parse_question_of_request(row)
-    if asked_question is None:
+    parsed_question = question_requests.parse_question_of_request(row)
+    if parsed_question is None:
         raise BadRequest("This request is not a question. Approve or deny it.")
     if rules.required_approver_count(row) > 1:
         raise BadRequest(ANSWERED_BY_ONE)
-    if isinstance(asked_question, PlanReview):
-        return {MODE: check_plan_mode(asked_question, answer.mode)}
-    if isinstance(asked_question, OptionsQuestion):
-        chosen = find_agent_option(asked_question, answer.option)
+    if isinstance(parsed_question, PlanReview):
+        return {MODE: check_plan_mode(parsed_question, answer.mode)}
+    if isinstance(parsed_question, OptionsQuestion):
+        chosen = find_agent_option(parsed_question, answer.option)
         return {OPTION: chosen.option_id, "name": chosen.name}
-    if isinstance(asked_question, AgentQuestions):
-        stored = questions.validate_answers(asked_question, answer.answers)
+    if isinstance(parsed_question, AgentQuestions):
+        stored = questions.validate_answers(parsed_question, answer.answers)
         if rules.request_subject(row).tool_name == questions.ELICITATION:
             stored = [
                 encrypt_secret_answer(question, stored_answer)
-                for question, stored_answer in zip(asked_question.questions, stored, strict=True)
+                for question, stored_answer in zip(parsed_question.questions, stored, strict=True)
             ]
         return {ANSWERED: stored}
     return {ANSWERED: []}  # an address that the person opened

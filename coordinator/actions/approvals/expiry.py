@@ -32,20 +32,22 @@ def withdraw_request(
     *,
     actor: Actor,
     may_all: bool = False,
-    unless_held: bool = False,
+    unless_deferred: bool = False,
     reason: str | None = None,
     now: datetime | None = None,
 ) -> PermissionRequest:
     """Withdraw a waiting request whose asker disconnected or was answered elsewhere.
 
-    Only the asker may, or, with `may_all`, an operator. Withdrawing twice is harmless. With `unless_held`, a request
-    whose asker was asked to wait stays open. Raises NotFound, Forbidden, and Conflict for a request that was decided or
-    has expired.
+    Only the asker may, or, with `may_all`, an operator. Withdrawing twice is harmless. With `unless_deferred`, a
+    request whose asker was asked to wait stays open. Raises NotFound, Forbidden, and Conflict for a request that was
+    decided or has expired.
     """
     now = now or timezone.now()
     reason = mask_secrets(reason)
     return rows.commit_then_raise_refusal(
-        lambda: lock_and_withdraw_request(request_id, actor, may_all, reason, now, unless_held=unless_held)
+        lambda: lock_and_withdraw_request(
+            request_id, actor, may_all, reason, now, unless_deferred=unless_deferred
+        )
     )
 
 
@@ -63,12 +65,12 @@ def withdraw_oldest_requests(
         return False
     for request_id in ids:
         with suppress(NotFound):  # it was deleted meanwhile, and has made way so
-            lock_and_withdraw_request(request_id, actor, False, MADE_WAY, now, unless_held=False)
+            lock_and_withdraw_request(request_id, actor, False, MADE_WAY, now, unless_deferred=False)
     return True
 
 
 def lock_and_withdraw_request(
-    request_id: str, actor: Actor, may_all: bool, reason: str | None, now: datetime, *, unless_held: bool
+    request_id: str, actor: Actor, may_all: bool, reason: str | None, now: datetime, *, unless_deferred: bool
 ) -> PermissionRequest | SignalboxError:
     row = rows.lock_permission_request(request_id)
     context = rules.request_context(row)
@@ -78,7 +80,7 @@ def lock_and_withdraw_request(
         )
         return rows.record_refused_request_action(row, actor, "withdrawn", refusal, now)
     if row.status == RequestStatus.WITHDRAWN or (
-        unless_held and context is not None and context.held_at is not None
+        unless_deferred and context is not None and context.held_at is not None
     ):
         return row
     if (conflict := rows.find_decision_conflict(row, now)) is not None:
@@ -198,7 +200,7 @@ def mark_approval_revoked(
 
 def revoke_unused_approvals(*, actor: Actor, reason: str, now: datetime) -> int:
     """End the approvals for one call that no call has used yet; return how many."""
-    still_held = PermissionRequest.objects.filter(
+    unused_requests = PermissionRequest.objects.filter(
         status=RequestStatus.APPROVED,
         context__repeat_key__isnull=False,
         context__validity=rules.Validity.ONCE,
@@ -208,7 +210,7 @@ def revoke_unused_approvals(*, actor: Actor, reason: str, now: datetime) -> int:
     with transaction.atomic():
         unused_approvals = [
             rows.lock_permission_request(request_id)
-            for request_id in still_held.values_list("request_id", flat=True)
+            for request_id in unused_requests.values_list("request_id", flat=True)
         ]
         usable = [row for row in unused_approvals if rules.single_use_valid_until(row, now) is not None]
         for row in usable:

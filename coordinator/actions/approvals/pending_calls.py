@@ -157,8 +157,8 @@ def consume_late_verdict(
     free = PermissionContext.objects.filter(pk=context.pk, used_at__isnull=True, revoked_at__isnull=True)
     if free.update(used_at=now, used_by=user) == 0:
         return False
-    asked_by = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
-    if context.held_at is not None or (context.session_id, asked_by) != (session_id, call_id):
+    requesting_call_id = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
+    if context.held_at is not None or (context.session_id, requesting_call_id) != (session_id, call_id):
         record_verdict_use(row, actor, session_id, call_id, now)
     rows.notify_request_changed(row)
     return True

@@ -128,7 +128,7 @@ def store_message_files(
     """Keep the files and give the blocks that refer to them; the files go again where the message fails."""
     prepared: list[PreparedFile] = []
     try:
-        kept_blocks = [
+        attachment_blocks = [
             extract_block_file(number, block, prepared, now) for number, block in enumerate(blocks)
         ]
         for upload in files:
@@ -140,8 +140,8 @@ def store_message_files(
             kind = (
                 kind if kind in {"image", "audio"} and attachment.row.mime_type != "image/svg+xml" else "file"
             )
-            kept_blocks.append(chat_content.build_file_block({"type": kind}, attachment.facts))
-        yield kept_blocks, prepared
+            attachment_blocks.append(chat_content.build_file_block({"type": kind}, attachment.facts))
+        yield attachment_blocks, prepared
     except BaseException:
         for attachment in prepared:
             attachment.discard_prepared_file()

@@ -61,13 +61,13 @@ def replace_deciding_rules(
 
 def require_existing_deciders(rows: Sequence[DecidingRuleRow], before: DeciderBook) -> None:
     """Raise UnprocessableRequest for a person or group that there is not; rows keep those who were deleted since."""
-    kept_people = {person_id for rule in before.rules for person_id in rule.people}
-    kept_groups = {group_id for rule in before.rules for group_id in rule.groups}
+    existing_people = {person_id for rule in before.rules for person_id in rule.people}
+    existing_groups = {group_id for rule in before.rules for group_id in rule.groups}
     for rule in rows:
-        people = set(rule.people) - kept_people
+        people = set(rule.people) - existing_people
         if people - set(User.objects.filter(pk__in=people).values_list("pk", flat=True)):
             raise UnprocessableRequest(f"Row {rule.number} names a person who does not exist.")
-        if set(rule.groups) - kept_groups - before.group_names_by_id.keys():
+        if set(rule.groups) - existing_groups - before.group_names_by_id.keys():
             raise UnprocessableRequest(f"Row {rule.number} names a group that does not exist, or a role.")
 
 

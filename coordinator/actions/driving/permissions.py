@@ -102,7 +102,7 @@ def record_question_call(
     call = speech.call(driven_call.told, post.agent_program)
     session = Session.objects.get(pk=question.session_id)
     return ToolCallRequest(
-        asks=agent_options.PERMISSION_METHOD,
+        hook_name=agent_options.PERMISSION_METHOD,
         session_id=question.session_id,
         agent_id=session.agent_name,
         since_us=instants.to_microseconds(now),
@@ -151,7 +151,7 @@ def build_elicitation_call(
     session = Session.objects.get(pk=question.session_id)
     calls_of_session = DrivenCall.objects.filter(session_id=question.session_id, call_id=question.call_id)
     return ToolCallRequest(
-        asks=agent_options.PERMISSION_METHOD,
+        hook_name=agent_options.PERMISSION_METHOD,
         session_id=question.session_id,
         agent_id=session.agent_name,
         since_us=instants.to_microseconds(now),

@@ -38,10 +38,10 @@ def store_agent_info(post: RunnerPost, fields: Mapping[str, Any]) -> None:
         driven.agent = agent
         driven.save(update_fields=["agent"])  # the other updates of the same post already depend on it
     agent_session_id = parse_non_blank_text(fields.get("agentSessionId"))
-    is_news = agent_session_id is not None and agent_session_id != driven.agent_session_id
+    is_new_session_id = agent_session_id is not None and agent_session_id != driven.agent_session_id
     if (
         agent_session_id is not None
-        and is_news
+        and is_new_session_id
         and hook_session_merging.merge_hook_session_into_driven(driven, agent_session_id, post.now)
     ):
         driven.agent_session_id = agent_session_id

@@ -159,7 +159,7 @@ def build_import_audit_reason(stopped: str | None, damaged: int) -> str | None:
 
 
 def save_import_report(job: ImportJob, done: ImportOutcome, stopped: str | None) -> None:
-    done.not_kept = job.rejected_rows.left_out
+    done.dropped_rows = job.rejected_rows.left_out
     done.report = job.rejected_rows.write_import_report_and_close(
         {
             "source": str(job.source.path),
@@ -170,4 +170,4 @@ def save_import_report(job: ImportJob, done: ImportOutcome, stopped: str | None)
             "tables": [outcome.as_report_dict() for outcome in done.outcomes],
         }
     )
-    done.aside = job.rejected_rows.kept_at
+    done.aside = job.rejected_rows.stored_path

@@ -74,7 +74,7 @@ class ImportOutcome:
     outcomes: list[TableOutcome]
     report: Path | None = None
     aside: Path | None = None
-    not_kept: int = 0  # what would have gone beyond the bound of that file
+    dropped_rows: int = 0  # what would have gone beyond the bound of that file
 
     @property
     def unreadable_lines(self) -> list[str]:

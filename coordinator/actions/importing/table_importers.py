@@ -341,7 +341,7 @@ class RunImport(TableImport):
     """
 
     placed = frozenset({"parameters"})
-    held_count = 0
+    on_hold_count = 0
     with_parameters = 0
 
     def fill_columns_from_source(self, raw: Row, row: Row) -> None:
@@ -356,7 +356,7 @@ class RunImport(TableImport):
     def process_rows_after_insert(
         self, written: list[ImportCandidate], candidates: list[ImportCandidate]
     ) -> None:
-        self.held_count += runs.hold_runs(
+        self.on_hold_count += runs.hold_runs(
             (row_import.row["run_id"] for row_import in written), reason=runs.IMPORTED, now=self.job.now
         )
         run_ids = [
@@ -380,9 +380,9 @@ class RunImport(TableImport):
         super().add_outcome_notes()
         if self.with_parameters:
             self.outcome.notes.append(f"{self.with_parameters} have parameters, which are kept with them.")
-        if self.held_count:
+        if self.on_hold_count:
             self.outcome.notes.append(
-                f"{self.held_count} had not ended and are held. Release or stop them on the page Runs."
+                f"{self.on_hold_count} had not ended and are held. Release or stop them on the page Runs."
             )
 
 
@@ -415,7 +415,7 @@ class EventImport(TableImport):
             ],
             second_table="event_context",
             key="event_id",
-            beside_columns=CONTEXT_COLUMNS,
+            second_columns=CONTEXT_COLUMNS,
         )
 
 

@@ -358,14 +358,14 @@ def decrypt_client_request_id(call: GatewayCall) -> str | None:
 class CallAttempt:
     """One try to run a call: what it is bound to, whose client it is, where it is made, and the id it would run as.
 
-    One that `is_beside` is sent by its agent's own machine, to a server that runs there.
+    One that `is_local` is sent by its agent's own machine, to a server that runs there.
     """
 
     call_id: str
     binding: CallBinding
     caller: GatewayCaller
     origin: CallOrigin
-    is_beside: bool = False
+    is_local: bool = False
 
 
 def begin_gateway_call(attempt: CallAttempt, request_id: str, *, now: datetime) -> Ruling | None:
@@ -397,7 +397,7 @@ def evaluate_call_attempt_policy(attempt: CallAttempt, now: datetime) -> tuple[U
     binding = attempt.binding
     caller = replace(attempt.caller, session_id=attempt.origin.session_id)  # budgets are asked, too
     server = servers.load_upstream_server(binding.server_id)
-    if server is None or server.is_off or (server.target is None and not attempt.is_beside):
+    if server is None or server.is_off or (server.target is None and not attempt.is_local):
         ruling = Ruling(DENY, f"The server {server.failure if server else 'is not registered'}.", "gateway")
         server = None
     else:
@@ -546,21 +546,21 @@ def mark_call_running(attempt: CallAttempt, request_id: str, server: UpstreamSer
     running = {
         "state": CallState.RUNNING,
         "request_id": request_id,
-        "worker": None if attempt.is_beside else workers.get_own_worker_name(),
+        "worker": None if attempt.is_local else workers.get_own_worker_name(),
         "started_at": now,
         "run_until": now
         + (
             LOCAL_CALL_TTL
-            if attempt.is_beside
+            if attempt.is_local
             else max_call_duration(server, WHOLE_SERVER if attempt.binding.is_read else attempt.binding.tool)
         ),
         # A local call has no result here that a client could come back for.
-        "delivered_at": now if attempt.is_beside else None,
+        "delivered_at": now if attempt.is_local else None,
     }
     gateway_calls = GatewayCall.objects.filter(pk=attempt.call_id)
     if gateway_calls.exists():  # a local caller chooses the id: only its own waiting call is updated
         own = gateway_calls.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id)
-        if attempt.is_beside:
+        if attempt.is_local:
             own = filter_local_calls(own)
         return bool(own.filter(state=CallState.WAITING).update(**running))
     build_gateway_call(attempt.call_id, attempt.binding, attempt.origin, now, **running).save(
@@ -824,10 +824,10 @@ def undo_call_start(call_id: str, call_data: bytes | None = None, *, now: dateti
         call = GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING).first()
         if call is None:
             return
-        is_told = call.is_task and call_data is not None
+        has_task_response = call.is_task and call_data is not None
         GatewayCall.objects.filter(pk=call_id).update(
-            state=CallState.DENIED if is_told else CallState.CANCELLED,
-            result=encrypt_call_data(call_data) if is_told and call_data is not None else None,
+            state=CallState.DENIED if has_task_response else CallState.CANCELLED,
+            result=encrypt_call_data(call_data) if has_task_response and call_data is not None else None,
             ended_at=now,
             delivered_at=now,
             message=None,

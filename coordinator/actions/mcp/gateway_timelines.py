@@ -179,12 +179,12 @@ def find_reported_call_starts(session_id: str, server_id: str, tool: str) -> Que
     server, tool_part = names.name_in_calls(server_id), names.name_in_calls(tool)
     # Each agent joins the names of server and tool in its own way; one server's own endpoint may be called `signalbox`.
     may_be = Q(tool_name__contains=server, tool_name__endswith=f"_{tool_part}")
-    own_door = [
+    own_endpoint_names = [
         f"{before}{names.GATEWAY}{by}{tool_part}"
         for before in ("", "mcp_", names.PREFIX)
         for by in ("_", "__")
     ]
-    call_starts = find_call_starts(session_id, may_be | Q(tool_name__in=own_door))
+    call_starts = find_call_starts(session_id, may_be | Q(tool_name__in=own_endpoint_names))
     return call_starts.exclude(context__source=BY_GATEWAY)
 
 

@@ -123,11 +123,11 @@ def request_approval_of_server_request(
 
 
 def consume_server_request_approval(
-    question: ServerRequestQuestion, asked_ruling: Ruling, request_id: str, now: datetime
+    question: ServerRequestQuestion, question_ruling: Ruling, request_id: str, now: datetime
 ) -> str:
     """Take the approval for this request; return why it may not pass, or nothing where it may, once.
 
-    `asked_ruling` is the ruling by which a person was asked.
+    `question_ruling` is the ruling by which a person was asked.
     """
     row = rules.find_permission_request(request_id)
     if row.status == PermissionRequest.Status.DENIED:
@@ -143,13 +143,13 @@ def consume_server_request_approval(
         )
         if ruling.decision == DENY:
             return f"{ruling.reason.rstrip('.')}."
-        asked_version = hash_ruling_as_policy_version(asked_ruling)
-        if ruling.decision == ASK and hash_ruling_as_policy_version(ruling) != asked_version:
+        question_version = hash_ruling_as_policy_version(question_ruling)
+        if ruling.decision == ASK and hash_ruling_as_policy_version(ruling) != question_version:
             return POLICY_CHANGED
         is_taken = approvals.consume_request_verdict(
             request_id,
             actor=question.actor,
-            call=question.build_binding(asked_ruling).approval_subject.subject_digest,
+            call=question.build_binding(question_ruling).approval_subject.subject_digest,
             session_id=question.session_id,
             call_id=question.call_id,
             now=now,

@@ -116,7 +116,9 @@ def record_reached_budgets(now: datetime) -> None:
         for current_budget_state in load_current_budget_states(budget, now):
             reached = [level for level in LEVELS if current_budget_state.used_percent >= level]
             for level in reached:
-                record_reached_budget_level(current_budget_state, level, now, tell=level == reached[-1])
+                record_reached_budget_level(
+                    current_budget_state, level, now, should_notify=level == reached[-1]
+                )
 
 
 def delete_old_budget_usage(now: datetime) -> None:
@@ -137,8 +139,13 @@ def load_current_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetS
     return budgets.budget_states_by_session(budget, ids, now)
 
 
-def record_reached_budget_level(state: BudgetState, level: int, now: datetime, *, tell: bool) -> None:
-    """Record that a level is reached, once; with `tell`, notify people: of two levels at once, only of the higher."""
+def record_reached_budget_level(
+    state: BudgetState, level: int, now: datetime, *, should_notify: bool
+) -> None:
+    """Record that a level is reached, once; with `should_notify`, notify people.
+
+    Of two levels at once, only of the higher.
+    """
     about = state.session_id or budgets.budget_period_name(state.budget, now)
     with transaction.atomic():
         mark, is_new = BudgetMark.objects.get_or_create(
@@ -149,7 +156,7 @@ def record_reached_budget_level(state: BudgetState, level: int, now: datetime, *
             record_budget_event(
                 kind, state.budget.id, BY, now, about=about, used=state.usage_label, of=state.budget.title
             )
-            if tell:
+            if should_notify:
                 notifications.announce_budget_level(mark, now=now)
 
 

@@ -219,7 +219,7 @@ def insert_event_rows(waiting: Sequence[tuple[int, NewEvent, Row]], outcomes: li
         rows,
         second_table="event_context",
         key="event_id",
-        beside_columns=CONTEXT_COLUMNS,
+        second_columns=CONTEXT_COLUMNS,
     )
     recording.record_usage_of_events(
         [

@@ -124,7 +124,9 @@ def find_call_ids_with_pending_question(call_request: ToolCallRequest) -> set[st
     metadata_rows = [
         data for data in pending.values_list("metadata", flat=True)[:LIKELY] if isinstance(data, dict)
     ]
-    return {str(data.get("tool_use_id")) for data in metadata_rows if data.get("hook") == call_request.asks}
+    return {
+        str(data.get("tool_use_id")) for data in metadata_rows if data.get("hook") == call_request.hook_name
+    }
 
 
 def find_index_of_equal_tool_input(inputs: Sequence[Any], call_request: ToolCallRequest) -> int | None:
@@ -244,7 +246,7 @@ def request_tool_approval(
             justification=build_call_justification(call_request, ruling),
             metadata={
                 **call_request.details,
-                "hook": call_request.asks,
+                "hook": call_request.hook_name,
                 "tool_use_id": call_request.call_id,
                 "subagent": call_request.subagent,
                 "rule": ruling.by or None,
@@ -399,11 +401,13 @@ def defer_tool_call(request_id: str, *, actor: Actor, reason: str, now: datetime
 
 
 def withdraw_call_question(
-    request_id: str, *, actor: Actor, reason: str, unless_held: bool, now: datetime
+    request_id: str, *, actor: Actor, reason: str, unless_deferred: bool, now: datetime
 ) -> None:
     """Close the card of a question that nobody asks any more; harmless where it is closed already."""
     try:
-        approvals.withdraw_request(request_id, actor=actor, unless_held=unless_held, reason=reason, now=now)
+        approvals.withdraw_request(
+            request_id, actor=actor, unless_deferred=unless_deferred, reason=reason, now=now
+        )
     except (Conflict, NotFound):
         return
 
@@ -452,12 +456,12 @@ def compute_offered_rule_digest(offered: Mapping[str, Any]) -> str:
 
 def collect_approval_additions(additions: ApprovalAdditions, row: PermissionRequest) -> dict[str, Any]:
     added: dict[str, Any] = {}
-    asked_for = rules.request_subject(row).tool_input
-    edited_input = parse_edited_tool_input(asked_for, additions)
+    requested_input = rules.request_subject(row).tool_input
+    edited_input = parse_edited_tool_input(requested_input, additions)
     if edited_input is not None and rules.canonical_json_bytes(edited_input) != rules.canonical_json_bytes(
-        asked_for
+        requested_input
     ):
-        if find_masks_in_value(edited_input) - find_masks_in_value(asked_for):
+        if find_masks_in_value(edited_input) - find_masks_in_value(requested_input):
             raise UnprocessableRequest(
                 "A masked secret was changed or does not belong to this call. Leave it unchanged or remove it."
             )
@@ -491,17 +495,17 @@ def select_offered_rules(row: PermissionRequest, picked: Collection[str]) -> lis
     return [rule for name, rule in offered.items() if name in picked]
 
 
-def parse_edited_tool_input(asked_for: Any, additions: ApprovalAdditions) -> dict[str, Any] | None:
+def parse_edited_tool_input(requested_input: Any, additions: ApprovalAdditions) -> dict[str, Any] | None:
     if additions.edited is None:
         return None
     # As browsers send line breaks.
     field, text = additions.edited_field, additions.edited.replace("\r\n", "\n")
     if field:
-        if not isinstance(asked_for, dict) or not isinstance(asked_for.get(field), str):
+        if not isinstance(requested_input, dict) or not isinstance(requested_input.get(field), str):
             raise UnprocessableRequest(f"The input has no text {field!r} to edit.")
         if not text.strip():
             raise UnprocessableRequest("The edited input is empty. Deny the request instead.")
-        return {**asked_for, field: text}
+        return {**requested_input, field: text}
     try:
         value = json_bounds.load_bounded_json(text)
     except ValueError as problem:

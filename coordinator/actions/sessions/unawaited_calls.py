@@ -90,7 +90,7 @@ def withdraw_abandoned_request(row: PermissionRequest, reason: str, now: datetim
             row.request_id,
             actor=system_actor("housekeeping"),
             may_all=True,
-            unless_held=True,
+            unless_deferred=True,
             reason=reason,
             now=now,
         )
@@ -103,7 +103,7 @@ def rebuild_tool_call_request(row: PermissionRequest) -> ToolCallRequest:
     metadata = row.metadata if isinstance(row.metadata, dict) else {}
     subject = rules.request_subject(row)
     return ToolCallRequest(
-        asks=str(metadata.get("hook") or ""),
+        hook_name=str(metadata.get("hook") or ""),
         session_id=row.context.session_id or "",
         agent_id=row.context.agent_id,
         since_us=instants.to_microseconds(row.created_at) if isinstance(row.created_at, datetime) else 0,

@@ -281,14 +281,14 @@ class ApprovedCallRunner:
             binding.tool,
             str(problem),
         )
-        approval_stands = state is not None and not was_sent and not is_task
+        can_answer_again = state is not None and not was_sent and not is_task
         if was_sent:
             failure_text = answers.describe_call_without_response(server_id, tool, failure_reason)
         elif state is None:
             failure_text = answers.describe_call_not_sent(server_id, tool, failure_reason, approved=True)
         else:
             failure_text = answers.describe_call_not_continued(
-                server_id, tool, failure_reason, can_answer_again=approval_stands
+                server_id, tool, failure_reason, can_answer_again=can_answer_again
             )
         response = answers.build_tool_error(
             exchange.message, failure_text, {"decision": "allow", "sent": was_sent}
@@ -304,7 +304,7 @@ class ApprovedCallRunner:
             await self._threads.run_in_thread(
                 gateway_calls.undo_call_start, record.call_id, response, now=timezone.now()
             )
-        elif approval_stands:
+        elif can_answer_again:
             await self._threads.run_in_thread(
                 gateway_calls.reopen_server_question, record.call_id, state.round, now=timezone.now()
             )

@@ -186,11 +186,11 @@ class ToolCallHandler:
 
         Raises Busy where the grants cannot be read, Unauthorized and Forbidden where the key is no good any more.
         """
-        is_told = await self.load_brake_and_check_freshness(exchange)
-        rules = await self._rulings.load_current_rules() if is_told else None
+        is_policy_current = await self.load_brake_and_check_freshness(exchange)
+        rules = await self._rulings.load_current_rules() if is_policy_current else None
         if rules is None or self._rulings.has_call_blocking_budgets:
             exchange.caller = replace(exchange.caller, session_id=session_id)
-        if not is_told:
+        if not is_policy_current:
             await exchange.admission.require_key_valid_in_database()
             self._listings.invalidate_server_and_grants_cache(exchange.server.name)
         exchange.server = await self._listings.find_current_server(
@@ -243,11 +243,11 @@ class ToolCallHandler:
 
     async def load_brake_and_check_freshness(self, exchange: Exchange) -> bool:
         """Note which brake is on for the agent; return whether this process knows of every edit of the policy."""
-        is_told, exchange.brake = await self._instant.check_policy_freshness_and_brake(
+        is_policy_current, exchange.brake = await self._instant.check_policy_freshness_and_brake(
             exchange.agent_names_for_brakes
         )
         exchange.looked_at = time.monotonic()
-        return is_told
+        return is_policy_current
 
     async def deny_tool_call(
         self, exchange: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict
@@ -354,8 +354,8 @@ class ToolCallHandler:
 
     async def require_call_still_allowed(self, exchange: Exchange, record: CallRecord) -> None:
         """Raise CallNoLongerAllowed where a brake, or a policy that changed meanwhile, stops an allowed call."""
-        is_told = await self.load_brake_and_check_freshness(exchange)
-        if is_told and exchange.brake is None:
+        is_policy_current = await self.load_brake_and_check_freshness(exchange)
+        if is_policy_current and exchange.brake is None:
             return
         ruling, _ = await self.decide_call(
             exchange, record.tool, record.arguments, record.session_id, call_id=record.timeline_call_id

@@ -303,31 +303,31 @@ class CallElicitations(OpenQuestions):
         return False
 
     async def intercept_elicitation(self, server_elicitation: ServerElicitation) -> bool:
-        is_client_asked = self.can_client_ask(server_elicitation.mode)
+        is_forwarded = self.can_client_ask(server_elicitation.mode)
         self._count += 1
         is_too_many = self._count > MAX_QUESTIONS or self.open_count >= MAX_QUESTIONS_AT_ONCE
         if server_elicitation.params is None or is_too_many or self.is_open(server_elicitation.number):
-            if not is_client_asked:
+            if not is_forwarded:
                 await self.refuse_elicitation(server_elicitation)
-            return not is_client_asked
+            return not is_forwarded
         try:
             open_elicitation = await self._handler.open_question(
                 self._exchange, self._line, server_elicitation.params, server_elicitation.number
             )
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A question of %s could not be asked: %s", self._exchange.server.name, problem)
-            if not is_client_asked:
+            if not is_forwarded:
                 await self.send_elicitation_response_or_log(
                     server_elicitation.number, result={"action": CANCEL}
                 )
-            return not is_client_asked
+            return not is_forwarded
         if open_elicitation is None:
             await self.send_elicitation_response_or_log(server_elicitation.number, result={"action": DECLINE})
             return True
-        is_client_asked = is_client_asked and open_elicitation.is_findable
-        answering = self.answer_question(server_elicitation, open_elicitation, is_client_asked)
+        is_forwarded = is_forwarded and open_elicitation.is_findable
+        answering = self.answer_question(server_elicitation, open_elicitation, is_forwarded)
         self.answer_question_in_task(server_elicitation.number, answering)
-        return not is_client_asked
+        return not is_forwarded
 
     def can_client_ask(self, mode: str) -> bool:
         """Say whether the call's client can put the question to its own person, and send the answer on."""
@@ -347,7 +347,7 @@ class CallElicitations(OpenQuestions):
             await self.send_elicitation_response_or_log(server_elicitation.number, result={"action": CANCEL})
 
     async def answer_question(
-        self, server_elicitation: ServerElicitation, open_elicitation: OpenElicitation, is_client_asked: bool
+        self, server_elicitation: ServerElicitation, open_elicitation: OpenElicitation, is_forwarded: bool
     ) -> None:
         """Wait for the answer and send it; a call that ends meanwhile cancels the question."""
         assert server_elicitation.params is not None
@@ -363,7 +363,7 @@ class CallElicitations(OpenQuestions):
                 result = {"action": CANCEL}
         finally:
             if result:
-                if is_client_asked and self._line is not None:
+                if is_forwarded and self._line is not None:
                     taken_back = {"requestId": server_elicitation.number, "reason": ANSWERED_HERE}
                     await self._line.try_send_event(
                         sse.build_sse_event(answers.build_notification(elicitation.CANCELLED, taken_back))

@@ -405,7 +405,7 @@ class GatewayEndpoint:
     async def serve_client_event_stream(
         self,
         name: str,
-        tell: Callable[[Exchange], Awaitable[None]],
+        handle_stream: Callable[[Exchange], Awaitable[None]],
         scope: Scope,
         receive: Receive,
         send: Send,
@@ -435,7 +435,7 @@ class GatewayEndpoint:
             self._open_streams.add(disconnect_watcher)
             try:
                 with admission.call_on_key_revocation(disconnect_watcher.simulate_client_disconnect):
-                    await tell(exchange)
+                    await handle_stream(exchange)
             finally:
                 self._open_streams.discard(disconnect_watcher)
             if disconnect_watcher.was_cut:

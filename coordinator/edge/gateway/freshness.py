@@ -47,10 +47,12 @@ class FreshnessCheck:
         answer = self._next
         if self._looking is None or self._looking.done():
             self._looking = asyncio.ensure_future(self.run_pending_freshness_checks())
-        is_told, is_braked = await asyncio.shield(answer)
+        is_policy_current, is_braked = await asyncio.shield(answer)
         if not is_braked:
-            return is_told, None
-        return is_told, await self._threads.run_in_thread(brakes.find_brake_on_agent, agents[0], agents[1:])
+            return is_policy_current, None
+        return is_policy_current, await self._threads.run_in_thread(
+            brakes.find_brake_on_agent, agents[0], agents[1:]
+        )
 
     async def run_pending_freshness_checks(self) -> None:
         clear_current_caller()
@@ -75,5 +77,5 @@ def ignore_future_exception(answer: asyncio.Future[Look]) -> None:
 def query_feed_changes_and_brakes(position: int) -> Look:
     with connection.cursor() as cursor:
         cursor.execute(LOOK, [position, *TOPICS])
-        has_news, is_braked = cursor.fetchone()
-    return not has_news, bool(is_braked)
+        has_changes, is_braked = cursor.fetchone()
+    return not has_changes, bool(is_braked)

@@ -132,8 +132,10 @@ class AgentToolListings:
     async def load_rules_and_access_policy(
         self, exchange: Exchange
     ) -> tuple[Sequence[DecisionRule], AccessPolicy]:
-        is_told, _ = await self._instant.check_policy_freshness_and_brake(exchange.agent_names_for_brakes)
-        rules = await self._rulings.load_current_rules() if is_told else None
+        is_policy_current, _ = await self._instant.check_policy_freshness_and_brake(
+            exchange.agent_names_for_brakes
+        )
+        rules = await self._rulings.load_current_rules() if is_policy_current else None
         if rules is None:
             self._policies.invalidate_cached_server_grants(exchange.server.name)
             rules = await self._threads.run_in_thread(tool_rules.load_saved_tool_rules)

@@ -351,7 +351,7 @@ class LocalCallEndpoint:
         event_id = None if is_again else await self._records.write_call_begin(record)
         origin = CallOrigin(session_id, event_id=event_id, client="signalbox mcp")
         binding = build_approval_binding_from_record(exchange, record, ruling)
-        attempt = CallAttempt(call_id, binding, exchange.caller, origin, is_beside=True)
+        attempt = CallAttempt(call_id, binding, exchange.caller, origin, is_local=True)
         if ruling.decision == ASK:
             return await self.request_approval_unless_cancelled(exchange, record, ruling, attempt)
         if (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None:
@@ -452,7 +452,7 @@ class LocalCallEndpoint:
                     break
                 ruling = fresh[1]
                 attempt = CallAttempt(
-                    attempt.call_id, fresh[0], attempt.caller, attempt.origin, is_beside=True
+                    attempt.call_id, fresh[0], attempt.caller, attempt.origin, is_local=True
                 )
         return self.deny_local_call(record, CHANGED)
 

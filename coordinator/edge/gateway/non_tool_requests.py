@@ -92,8 +92,8 @@ class ReadRequestHandler:
         method, params = exchange.message.method, params_without_meta(exchange)
         session_id = await self._records.find_timeline_session(exchange)
         ruling, _ = await self._calls.decide_call(exchange, method, params, session_id, is_read=True)
-        is_held = ruling.decision == ASK and use is RequestUse.READ
-        is_refused = ruling.decision == DENY or (is_held and method not in ASKABLE)
+        needs_approval = ruling.decision == ASK and use is RequestUse.READ
+        is_refused = ruling.decision == DENY or (needs_approval and method not in ASKABLE)
         if (
             not is_refused
             and use is not RequestUse.READ
@@ -106,7 +106,7 @@ class ReadRequestHandler:
         try:
             if is_refused:
                 await self.refuse_non_tool_request(exchange, record, ruling)
-            elif is_held:
+            elif needs_approval:
                 await self.request_non_tool_approval(exchange, record, ruling)
             else:
                 await self.forward_non_tool_request(exchange, record)

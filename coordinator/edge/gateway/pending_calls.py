@@ -58,7 +58,7 @@ class PendingCall:
     ruling: Ruling
     origin: CallOrigin
     record: CallRecord
-    is_kept: bool = False  # while its line waits, so that its client can cancel it anywhere
+    is_stored: bool = False  # while its line waits, so that its client can cancel it anywhere
     # Sends an approved request that is no call of a tool: its client waits on its line, and nobody comes back for it.
     send_read: Callable[[], Awaitable[None]] | None = None
 
@@ -100,7 +100,7 @@ class PendingCalls:
                 self._records.end_call_record(pending_call.record, "held", None, CANCELLED)
                 await pending_call.exchange.line.end_response_without_answer()
             finally:
-                if pending_call.is_kept:
+                if pending_call.is_stored:
                     await self._threads.run_in_thread(
                         gateway_calls.delete_waiting_call, pending_call.record.call_id
                     )
@@ -148,7 +148,7 @@ class PendingCalls:
 
     async def require_call_not_cancelled(self, pending_call: PendingCall) -> None:
         """Raise gateway_calls.Cancelled where the client has cancelled the call."""
-        if pending_call.is_kept:
+        if pending_call.is_stored:
             await self._threads.run_in_thread(
                 gateway_calls.raise_if_call_cancelled, pending_call.record.call_id
             )
@@ -172,12 +172,12 @@ class PendingCalls:
             gateway_calls.claim_call_result, gateway_call.call_id, now=timezone.now()
         ):
             return False
-        is_told = False
+        is_delivered = False
         try:
             await self.send_result_of_earlier_call(pending_call, gateway_call)
-            is_told = not pending_call.exchange.disconnect.happened
+            is_delivered = not pending_call.exchange.disconnect.happened
         finally:
-            if not is_told:
+            if not is_delivered:
                 await self._threads.run_in_thread(
                     gateway_calls.release_call_result_claim, gateway_call.call_id
                 )
@@ -246,7 +246,7 @@ class PendingCalls:
         """
         until = timezone.now() + timedelta(seconds=max_client_wait_seconds(pending_call.exchange))
         exchange = pending_call.exchange
-        kept_call = (
+        stored_call = (
             None
             if exchange.client is None or exchange.message.is_stateless
             else (pending_call.record.call_id, exchange.message.id)
@@ -258,9 +258,9 @@ class PendingCalls:
             pending_call.origin,
             until=until,
             now=timezone.now(),
-            known_call=kept_call,
+            known_call=stored_call,
         )
-        pending_call.is_kept = kept_call is not None
+        pending_call.is_stored = stored_call is not None
         if row is None:
             return None, None
         approval = PendingApproval(row.pk, row.request_id, gateway_calls.approval_url(row))
@@ -380,7 +380,7 @@ class PendingCalls:
                 functools.partial(
                     find_request_if_decided,
                     approval.request_id,
-                    pending_call.record.call_id if pending_call.is_kept else None,
+                    pending_call.record.call_id if pending_call.is_stored else None,
                 ),
                 f"permission_requests:{approval.pk}",
                 max_client_wait_seconds(pending_call.exchange),
@@ -515,9 +515,9 @@ class PendingCalls:
             )
 
 
-def find_request_if_decided(request_id: str, kept_request_id: str | None) -> PermissionRequest | None:
-    if kept_request_id is not None:
-        gateway_calls.raise_if_call_cancelled(kept_request_id)
+def find_request_if_decided(request_id: str, stored_call_id: str | None) -> PermissionRequest | None:
+    if stored_call_id is not None:
+        gateway_calls.raise_if_call_cancelled(stored_call_id)
     row = rules.find_permission_request(request_id)
     return None if rules.current_request_state(row, timezone.now()).waiting else row
 

@@ -271,9 +271,9 @@ class CallRecords:
         if record.goes_on:
             find = functools.partial(gateway_timelines.find_claimed_call, record.session_id, record.tool)
         elif record.session_id in self._of_agents:
-            told_call = functools.partial(gateway_timelines.claim_reported_call, claimed=record.claimed)
+            claim_call = functools.partial(gateway_timelines.claim_reported_call, claimed=record.claimed)
             about = (record.session_id, record.server_id, record.tool, record.arguments)
-            find = functools.partial(told_call, *about)
+            find = functools.partial(claim_call, *about)
         else:
             return None
         return await self.run_in_event_writer_transaction(
@@ -360,8 +360,8 @@ class CallRecords:
         begins: list[NewEvent] = []
         if self.should_find_hook_reported_call(record):
             record.reported_call = await self.find_hook_reported_call(record)
-            is_told = record.reported_call is not None and record.reported_call.event_id is not None
-            begins = [] if record.is_begun or is_told else [self.build_gateway_call_begin_event(record)]
+            is_reported = record.reported_call is not None and record.reported_call.event_id is not None
+            begins = [] if record.is_begun or is_reported else [self.build_gateway_call_begin_event(record)]
             record.is_begun = True
         self.batch_events_of_ended_call([*begins, ended()], size)
 

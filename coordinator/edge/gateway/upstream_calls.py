@@ -185,8 +185,8 @@ class UpstreamSender:
                         data
                     ):  # its results may be cached
                         exchange.is_interactive = True
-                    is_held_back = await requests.intercept_server_message(data)
-                    return is_held_back or await questions.intercept_server_message(data)
+                    is_intercepted = await requests.intercept_server_message(data)
+                    return is_intercepted or await questions.intercept_server_message(data)
 
                 response, event = await relay_until_call_response(
                     answer,

@@ -153,9 +153,9 @@ class HookGuard:
         prompts = call.hook.name in self._dialect.prompts
         if call.ruling.decision != ASK and not (prompts and call.ruling.decision == OBSERVE):
             return None
-        asks_in_terminal = call.ruling.decision == ASK
+        should_ask_in_terminal = call.ruling.decision == ASK
         is_certain = can_hook_be_redelivered(call.delivery.sent_as, call.ruling)
-        pending_value = b"yes" if is_certain else b"ask" if asks_in_terminal else b"no"
+        pending_value = b"yes" if is_certain else b"ask" if should_ask_in_terminal else b"no"
         return [*self.build_hook_answer_headers(call), (HOLDS, pending_value)]
 
     def build_hook_answer_headers(self, call: GuardedCall) -> list[tuple[bytes, bytes]]:

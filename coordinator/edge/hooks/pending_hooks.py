@@ -94,11 +94,11 @@ class HookApprovalWaiter:
         deadline = timezone.now() + timedelta(seconds=wait)
         with self._pending_limit.acquire_slot(actor.name), DisconnectWatcher(receive) as disconnect_watcher:
             call_request = replace(call_request, waiter=uuid.uuid4().hex)
-            taken_calls = [call_id for hook, call_id in self._calls if hook == call_request.asks]
+            taken_calls = [call_id for hook, call_id in self._calls if hook == call_request.hook_name]
             call_request = await self._threads.run_in_thread(
                 tool_calls.identify_pending_call, call_request, taken_calls
             )
-            calls = [(call_request.asks, call_request.call_id)] if call_request.call_id else []
+            calls = [(call_request.hook_name, call_request.call_id)] if call_request.call_id else []
             self._calls.update(calls)
             try:
                 waiter = HookWaiter(
@@ -258,7 +258,7 @@ class HookApprovalWaiter:
                 row.request_id,
                 actor=waiter.by,
                 reason=reason,
-                unless_held=waiter.outlasts,
+                unless_deferred=waiter.outlasts,
                 now=now,
             )
         except DatabaseError:

@@ -200,7 +200,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         self.connections: weakref.WeakSet[EdgeProtocol] = weakref.WeakSet()
         self.serving: asyncio.Task[None] | None = None
         self.has_met_grpc = False
-        self.told_early: list[int] = []
+        self.early_signals: list[int] = []
 
     def _setup_event_loop(self) -> None:
         self.loop = create_event_loop(workers=self.cfg.workers)
@@ -212,10 +212,10 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         `already` holds the signals that the server's own handler, which a fresh worker still has, received.
         """
         for number in STOP_SIGNALS:
-            signal.signal(number, lambda told, _frame: self.told_early.append(told))
+            signal.signal(number, lambda signal_number, _frame: self.early_signals.append(signal_number))
         with contextlib.suppress(queue.Empty):
             while True:
-                self.told_early.append(already.get_nowait())
+                self.early_signals.append(already.get_nowait())
 
     def init_signals(self) -> None:
         """Do nothing yet: `note_signals` has, and `_serve` does the rest."""
@@ -224,7 +224,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         """Leave SIGHUP to the main process: a terminal that closes sends it to everybody."""
         super().init_signals()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        for early_signal in self.told_early:
+        for early_signal in self.early_signals:
             if early_signal in STOP_SIGNALS:
                 os.kill(os.getpid(), early_signal)
 

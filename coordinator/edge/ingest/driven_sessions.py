@@ -227,8 +227,8 @@ class DrivingEndpoint:
             call_request.tool, agents, call_request.session_id, agent_id=agent_id, key_id=key_id
         )
         ruling = stricter_ruling(ruling, by_budgets)
-        asked_there = DECIDED_AT_GATEWAY in (ruling, by_budgets) and ruling.decision == OBSERVE
-        return replace(ruling, decision=ALLOW) if asked_there else ruling
+        gateway_will_ask = DECIDED_AT_GATEWAY in (ruling, by_budgets) and ruling.decision == OBSERVE
+        return replace(ruling, decision=ALLOW) if gateway_will_ask else ruling
 
     async def wait_for_person_answer(
         self,

@@ -369,7 +369,7 @@ class GroupWriter:
     def write_group(self, group: list[WriteJob]) -> None:
         """Write the group in one transaction; where that fails for its content, each job in its own."""
         close_broken_database_connections()
-        found_twin = is_anew = False
+        found_twin = is_retry = False
         while group := self.mark_jobs_begun(group):
             self._committing = False
             try:
@@ -379,9 +379,9 @@ class GroupWriter:
                     self.mark_jobs_undone(group)
                     time.sleep(LOCK_RETRY)
                     continue
-                if not (is_anew or self._committing) and locks.is_commit_uncertain(problem):
+                if not (is_retry or self._committing) and locks.is_commit_uncertain(problem):
                     # The connection was cut, as a rule while nothing was written; nothing is committed.
-                    is_anew = True
+                    is_retry = True
                     self.mark_jobs_undone(group)
                     connection.close()
                     continue

@@ -72,9 +72,9 @@ class ReadinessEndpoint:
     def find_database_problems(self) -> list[str]:
         with connection.cursor() as cursor:
             cursor.execute("SELECT at FROM changes WHERE id > %s ORDER BY id LIMIT 1", [self._feed.position])
-            unheard = cursor.fetchone()
+            unread_change = cursor.fetchone()
         reasons = []
-        if unheard and (late := time.time() - unheard[0] / 1000) > FEED_BEHIND:
+        if unread_change and (late := time.time() - unread_change[0] / 1000) > FEED_BEHIND:
             reasons.append(f"The feed is {late:.0f} seconds behind.")
         if not self._migrated:
             # Once done it stays done: a worker never outlives its code.

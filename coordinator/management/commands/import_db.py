@@ -124,9 +124,9 @@ class Command(BaseCommand):
             self.stdout.write(
                 f"Kept aside in {done.aside}, which only its owner can read and which may hold secrets."
             )
-        if done.not_kept:
+        if done.dropped_rows:
             self.stdout.write(
-                f"{done.not_kept:,} rows or values were not kept: the file is limited to {MOST_BYTES // 2**30} GiB."
+                f"{done.dropped_rows:,} rows or values were not kept: the file is limited to {MOST_BYTES // 2**30} GiB."
             )
         if done.report:
             self.stdout.write(f"The report: {done.report}")

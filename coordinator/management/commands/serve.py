@@ -103,7 +103,7 @@ class Command(BaseCommand):
     def migrate_and_collect_static_files(self, options: dict[str, Any], workers: int) -> None:
         """Migrate the database, collect static files, and print what people need to know."""
         startup.prepare_database(
-            migrate=not options["no_migrate"], say=self.stdout.write, beside_any=options["migrate_anyway"]
+            migrate=not options["no_migrate"], say=self.stdout.write, migrate_anyway=options["migrate_anyway"]
         )
         startup.prepare_static_files(say=self.stdout.write)
         figures.remove_stale_worker_metrics()

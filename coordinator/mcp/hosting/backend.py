@@ -78,12 +78,12 @@ class StdioBackend:
     def __init__(
         self,
         configuration: StdioConfiguration,
-        tell: Callable[[ProcessState], Awaitable[None]],
+        report_state: Callable[[ProcessState], Awaitable[None]],
         require_room: Callable[[], None],
     ) -> None:
         """`require_room` raises ServerNotOffered where no further process may be started."""
         self.configuration = configuration
-        self._tell = tell
+        self._report_state = report_state
         self._require_room = require_room
         self._is_starting = False
         self._process: ServerProcess | None = None
@@ -474,7 +474,7 @@ class StdioBackend:
         process_state = ProcessState(
             state, running.pid if running else None, self._last_words, self._starts, self._failures
         )
-        self.schedule_backend_coroutine(self._tell(process_state))
+        self.schedule_backend_coroutine(self._report_state(process_state))
 
     def schedule_backend_coroutine(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

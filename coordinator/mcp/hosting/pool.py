@@ -26,17 +26,17 @@ class SettingsUnavailable(ServerNotOffered):
 
 
 class BackendPool:
-    """The servers by key. `configure` reads a server's rows, `tell` stores a process's state; both may wait."""
+    """The servers by key. `configure` reads a server's rows, `report_state` stores a process's state; both may wait."""
 
     def __init__(
         self,
         configure: Callable[[str], Awaitable[StdioConfiguration]],
-        tell: Callable[[str, str, ProcessState], Awaitable[None]],
+        report_state: Callable[[str, str, ProcessState], Awaitable[None]],
         *,
         idle: float,
     ) -> None:
         self._configure = configure
-        self._tell = tell
+        self._report_state = report_state
         self._idle = idle
         self._read: dict[str, tuple[float, StdioConfiguration]] = {}
         self._backends: dict[PoolKey, StdioBackend] = {}
@@ -49,9 +49,9 @@ class BackendPool:
         caller_digest = "" if configuration.shared else hashlib.sha256(caller.encode()).hexdigest()[:16]
         backend = self._backends.get((server_id, caller_digest))
         if backend is None:
-            tell = functools.partial(self.save_process_state, server_id, caller_digest)
+            report_state = functools.partial(self.save_process_state, server_id, caller_digest)
             backend = self._backends[server_id, caller_digest] = StdioBackend(
-                configuration, tell, self.require_free_process_slot
+                configuration, report_state, self.require_free_process_slot
             )
         elif backend.configuration.configuration_digest != configuration.configuration_digest:
             backend.configuration = configuration
@@ -94,7 +94,7 @@ class BackendPool:
 
     async def save_process_state(self, server_id: str, whose: str, state: ProcessState) -> None:
         try:
-            await self._tell(server_id, whose, state)
+            await self._report_state(server_id, whose, state)
         except Exception:
             log.exception("The state of the process of %s could not be saved", server_id)
 

@@ -401,7 +401,7 @@ class ToolSummary:
 
     tool: str
     allowed: int
-    asked: int
+    approval_needed: int
     denied: int
     inherited: int
 
@@ -416,9 +416,9 @@ def summarize_tool_grants(server_id: str, now: datetime, tools: Iterable[str] = 
     for tool in sorted(names):
         tool_accesses = [policy.decide_tool_access(agent, server_id, tool, now) for agent in agents]
         own = [verdict for verdict in tool_accesses if verdict.source == TOOL_GRANT]
-        said_by = [verdict.grant.effective_decision for verdict in own if verdict.grant is not None]
+        grant_decisions = [verdict.grant.effective_decision for verdict in own if verdict.grant is not None]
         inherited = sum(verdict.source == SERVER_GRANT for verdict in tool_accesses)
-        allowed, ask_count, denied = (said_by.count(word) for word in (ALLOW, ASK, DENY))
+        allowed, ask_count, denied = (grant_decisions.count(word) for word in (ALLOW, ASK, DENY))
         lines.append(ToolSummary(tool, allowed, ask_count, denied, inherited))
     return lines
 

@@ -30,7 +30,7 @@ class VerdictChange:
 class AgentVerdictChanges:
     agent_id: str
     opened: list[VerdictChange]
-    asked: list[VerdictChange]
+    approval_needed: list[VerdictChange]
     closed: list[VerdictChange]
 
 
@@ -40,7 +40,7 @@ class AccessPreview:
 
     turns: list[VerdictChange]
     lost_calls: list[ToolCallCount]
-    asked_calls: list[ToolCallCount]
+    approval_calls: list[ToolCallCount]
     won_calls: list[ToolCallCount]
 
     @property
@@ -51,7 +51,7 @@ class AccessPreview:
     @property
     def ask_call_count(self) -> int:
         """How many calls of the last seven days would wait for a person that do not now."""
-        return sum(call.count for call in self.asked_calls)
+        return sum(call.count for call in self.approval_calls)
 
     @property
     def gained_call_count(self) -> int:

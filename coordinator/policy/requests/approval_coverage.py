@@ -28,10 +28,10 @@ from coordinator.secrets.masking import find_masks_in_value
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who asks, and where the call would run, as far as that is known. `asked_by` is the key or person."""
+    """Who asks, and where the call would run, as far as that is known. `requested_by` is the key or person."""
 
     agent_id: str | None = None
-    asked_by: str | None = None
+    requested_by: str | None = None
     session_id: str | None = None
     folder: str | None = None
     host: str | None = None
@@ -41,7 +41,7 @@ class Requester:
         """Return who an approval covers: the agent; without one the key that asked; else nobody."""
         if self.agent_id is not None:
             return ("agent", self.agent_id)
-        return ("asker", self.asked_by) if self.asked_by is not None else None
+        return ("asker", self.requested_by) if self.requested_by is not None else None
 
     @property
     def possible_scopes(self) -> list[Scope]:
@@ -58,8 +58,8 @@ def request_requester(request: PermissionRequest) -> Requester:
     context = request_context(request)
     if context is None:
         return Requester()
-    asked_by = None if context.requested_by == UNKNOWN else context.requested_by
-    return Requester(context.agent_id, asked_by, context.session_id, context.folder, context.host)
+    requested_by = None if context.requested_by == UNKNOWN else context.requested_by
+    return Requester(context.agent_id, requested_by, context.session_id, context.folder, context.host)
 
 
 def approval_cover_key(call: str, requester: Requester, scope: Scope) -> str | None:

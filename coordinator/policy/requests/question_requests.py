@@ -18,8 +18,8 @@ from coordinator.policy.requests.questions import (
     PLAN_TOOLS,
     AddressRequest,
     AgentOption,
-    Asked,
     OptionsQuestion,
+    PersonQuestion,
     PlanMode,
     PlanReview,
     is_question_tool,
@@ -36,7 +36,7 @@ MODE_HOOKS = frozenset({"PermissionRequest"})  # Claude Code's: its answer can a
 REPEATING_HOOKS = frozenset({"BeforeTool"})  # Gemini CLI's: its own settings ask about plans in any case
 
 
-def parse_question_of_request(request: PermissionRequest) -> Asked | None:
+def parse_question_of_request(request: PermissionRequest) -> PersonQuestion | None:
     """Return what a request asks a person; None where it is to be approved or denied as any other.
 
     Only requests that a hook, a runner or the gateway made count: nobody else would receive the answer.
@@ -58,8 +58,8 @@ def parse_question_of_request(request: PermissionRequest) -> Asked | None:
         return replace(question, link=unseal_elicitation_address(metadata) or question.address)
     if isinstance(question, PlanReview):
         modes = tuple(PlanMode) if hook in MODE_HOOKS else ()
-        asks_again = AGENT_TITLES.get(request.plugin_id, "") if hook in REPEATING_HOOKS else ""
-        return replace(question, modes=modes, asks_again=asks_again)
+        repeating_agent = AGENT_TITLES.get(request.plugin_id, "") if hook in REPEATING_HOOKS else ""
+        return replace(question, modes=modes, repeating_agent=repeating_agent)
     return question
 
 

@@ -134,13 +134,13 @@ class AddressRequest:
 class PlanReview:
     """A plan that a person approves or sends back. `modes` are those in which the agent can be asked to go on.
 
-    `asks_again` is the agent, by its title, that asks in its terminal once more after a yes from here.
+    `repeating_agent` is the agent, by its title, that asks in its terminal once more after a yes from here.
     """
 
     text: str
     path: str = ""
     modes: tuple[PlanMode, ...] = ()
-    asks_again: str = ""
+    repeating_agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class OptionsQuestion:
     plan: str = ""
 
 
-Asked = AgentQuestions | AddressRequest | PlanReview | OptionsQuestion
+PersonQuestion = AgentQuestions | AddressRequest | PlanReview | OptionsQuestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def is_question_tool(tool: str) -> bool:
     return tool in QUESTION_TOOLS or tool in PLAN_TOOLS or tool == ELICITATION
 
 
-def parse_question_of_tool_call(tool: str | None, tool_input: Any) -> Asked | None:
+def parse_question_of_tool_call(tool: str | None, tool_input: Any) -> PersonQuestion | None:
     """Return what a call asks a person; None where it is no question, or one of no known form."""
     if tool in QUESTION_TOOLS:
         return parse_questions(tool_input)
@@ -674,7 +674,7 @@ def question_or_plan_in_one_line(tool: str | None, tool_input: Any) -> str:
     return question.title or f"{first}{more}"
 
 
-def describe_how_agent_asks(question: Asked) -> str:
+def describe_how_agent_asks(question: PersonQuestion) -> str:
     """Return what an agent does that asks this: "asks a question", "has a plan"."""
     if isinstance(question, PlanReview):
         return "has a plan"

@@ -11,8 +11,8 @@ from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.gateway_requests import gateway_request_tool_and_server
 from coordinator.policy.requests.questions import (
     AgentQuestions,
-    Asked,
     OptionsQuestion,
+    PersonQuestion,
     PlanReview,
     is_question_tool,
 )
@@ -23,7 +23,7 @@ SERVER_ACTS = {"sampling/createMessage": "ask the agent's model", "roots/list": 
 LONGEST_TARGET = 80  # characters of a target behind the headline of a call
 
 
-def build_question_headline(question: Asked) -> RequestAct:
+def build_question_headline(question: PersonQuestion) -> RequestAct:
     """Return the headline of a question or a plan."""
     if isinstance(question, PlanReview) or (isinstance(question, OptionsQuestion) and question.plan):
         return CallHeadline("Review a plan")

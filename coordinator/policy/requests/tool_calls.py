@@ -18,7 +18,7 @@ CAN_STOP_TURN = "can_stop_turn"  # in the metadata of a request whose agent a de
 class ToolCallRequest:
     """A call that is asked about.
 
-    `asks` is the hook that does, `since_us` when it was received. `program` is the agent that asks
+    `hook_name` is the hook that does, `since_us` when it was received. `program` is the agent that asks
     (agent_programs.AGENT_TITLES). It asks its own person, too, where it `is_prompted`, and would run an edited input
     where it `is_editable`. A denial may end its turn where it `can_stop_turn`. `about` is the call in one text (its
     command, path or address), `target` that text where the input alone does not show it first, `described` what the
@@ -28,7 +28,7 @@ class ToolCallRequest:
     be made permanent ("always allow"), `details` what else a reader may want to know.
     """
 
-    asks: str
+    hook_name: str
     session_id: str
     agent_id: str | None
     since_us: int

@@ -155,15 +155,15 @@ class CallHistoryReader:
         if not refusal:
             return []
         ends = Event.objects.filter(refusal, id__lt=before, id__gte=floor, event_type="post_tool")
-        told_of = {pair for pair in ends.values_list("session_id", "context__tool_use_id") if pair[1]}
-        if not told_of:
+        refused_calls = {pair for pair in ends.values_list("session_id", "context__tool_use_id") if pair[1]}
+        if not refused_calls:
             return []
-        sessions, calls = zip(*told_of, strict=True)
+        sessions, calls = zip(*refused_calls, strict=True)
         starts = Event.objects.filter(
             context__session_id__in=set(sessions), context__tool_use_id__in=set(calls), event_type="pre_tool"
         ).order_by("-id")
         rows = starts.values_list("id", "context__session_id", "context__tool_use_id")
-        return [event_id for event_id, *pair in rows if tuple(pair) in told_of]
+        return [event_id for event_id, *pair in rows if tuple(pair) in refused_calls]
 
     def load_recorded_calls_by_id(self, ids: Sequence[int]) -> list[RecordedCall]:
         """Return the calls of these ids, newest first."""

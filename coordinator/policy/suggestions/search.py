@@ -118,7 +118,7 @@ class RuleSuggestion:
     A rule is for the `program` it is all of. It has a `pattern`, or terms (`runs`, `touches`, `reaches`).
 
     `calls` of the history would have run unasked by it: `closed` of them are denied by a server's default
-    policy now, and `asked` are asked about. People `approved` and `refused` so many calls that it fits.
+    policy now, and `approval_needed` are asked about. People `approved` and `refused` so many calls that it fits.
     `loosely` says what else it would have allowed. `examples` are events of calls that it would have allowed, and
     `nearest` of the most alike that it would not, with how alike they are; each by a digest of the call's text. `key`
     names what it is about.
@@ -135,7 +135,7 @@ class RuleSuggestion:
     loosely: str = ""
     calls: int = 0
     closed: int = 0
-    asked: int = 0
+    approval_needed: int = 0
     approved: int = 0
     refused: int = 0
     examples: dict[str, int] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class RuleSuggestion:
         return (
             self.calls >= FEWEST
             and not self.refused
-            and (self.approved > 0 or not (self.closed or self.asked))
+            and (self.approved > 0 or not (self.closed or self.approval_needed))
         )
 
     def count_call_allowed_by_suggestion(self, call: RecordedCall, decision: str, by: str) -> None:
@@ -759,7 +759,7 @@ def credit_allowing_suggestion(
         suggestion = by_slot.get((grant.agent_id, grant.server_id, grant.tool_name or ""))
     if suggestion is not None:
         suggestion.closed += before.decision == DENY
-        suggestion.asked += before.decision == ASK
+        suggestion.approval_needed += before.decision == ASK
         suggestion.count_call_allowed_by_suggestion(call, before.decision, before.by)
     return suggestion
 

@@ -41,7 +41,7 @@ class DensitySlot:
     events: int = 0
     errors: int = 0
     first_error: int | None = None  # the id of an event
-    asked: int = 0
+    question_count: int = 0
     waits: bool = False
     idle_us: int = 0
 
@@ -164,5 +164,5 @@ def count_requests_in_density_slots(session_id: str, slots: Sequence[DensitySlot
     for at, status in permission_requests.values_list("created_at", "status")[:MOST_REQUESTS]:
         if isinstance(at, datetime):
             slot = find_density_slot_at_instant(slots, instants.to_microseconds(at))
-            slot.asked += 1
+            slot.question_count += 1
             slot.waits = slot.waits or status == RequestStatus.PENDING

@@ -176,7 +176,7 @@ _SOURCES = {
     },
     "tokens_in": "tokens_in",
     "tokens_out": "context__output_tokens",
-    "gateway": "gateway_told",
+    "gateway": "gateway_extra",
 }
 MOST_MARKS = 10  # of a result, that are shown
 _GATEWAY_EXTRA = Case(
@@ -247,10 +247,10 @@ class SessionTimeline:
         """Return a window in which `place` is a third of the way down."""
         before = self.fetch_timeline_events(self.events_before_position(position).reverse(), limit // 3 + 1)
         from_here = self.fetch_timeline_events(self.events_from_position(position), limit - limit // 3 + 1)
-        kept_before = before[: limit // 3]
+        rows_before = before[: limit // 3]
         return EventWindow(
-            kept_before[::-1] + from_here[: limit - limit // 3],
-            older=len(before) > len(kept_before),
+            rows_before[::-1] + from_here[: limit - limit // 3],
+            older=len(before) > len(rows_before),
             newer=len(from_here) > limit - limit // 3,
         )
 
@@ -354,7 +354,7 @@ class SessionTimeline:
         heads = {f"{name}_head": Substr(f"{name}__text", 1, READ_UP_TO) for name in JSON_COLUMNS}
         sizes = {f"{name}_size": ByteLength(F(name)) for name in JSON_COLUMNS}
         rows = events.annotate(**heads, **sizes, error_head=Substr("error", 1, READ_UP_TO), tokens_in=_READ)
-        rows = rows.annotate(gateway_told=_GATEWAY_EXTRA)
+        rows = rows.annotate(gateway_extra=_GATEWAY_EXTRA)
         values = rows.values_list(*_SOURCES.values(), *heads, *sizes)
         timeline_events = [build_timeline_event(row) for row in (values if limit is None else values[:limit])]
         return load_long_event_values(timeline_events)

@@ -94,7 +94,7 @@ def decide_card_requests(request: HtmxHttpRequest) -> HttpResponse:
         group_requests_by_card(rows),
         now,
         rights=DecisionRights.load_rights_of_person(request.user, now),
-        lane_key=request.POST.get("lane", "")[:8],
+        group_key=request.POST.get("lane", "")[:8],
     )
     choosable = "choosable" in request.POST
     context = {"cards": cards, "validities": VALIDITIES, "choosable": choosable, "alone": not choosable}

@@ -55,19 +55,19 @@ def read_text_parameter(request: HtmxHttpRequest, name: str) -> str:
 def show_access_sheet(request: HtmxHttpRequest) -> HttpResponse:
     """Show the slots of an agent, a server, a tool, or of one agent on one server."""
     agent, server, tool = (read_text_parameter(request, name) for name in ("agent", "server", "tool"))
-    now, asked_verdict = timezone.now(), None
+    now, sheet = timezone.now(), None
     linked, labels = find_linked_agent(agent), agent_labels_by_id()
     if agent and server:
-        asked_verdict = access_sheet.build_agent_server_sheet(agent, server, now)
+        sheet = access_sheet.build_agent_server_sheet(agent, server, now)
     elif agent:
-        asked_verdict = access_sheet.build_agent_sheet(agent, now)
+        sheet = access_sheet.build_agent_sheet(agent, now)
     elif server:
-        asked_verdict = access_sheet.build_server_sheet(server, tool or None, now)
+        sheet = access_sheet.build_server_sheet(server, tool or None, now)
     context = {
         "agent": agent,
         "server": server,
         "tool": tool,
-        "sheet": asked_verdict,
+        "sheet": sheet,
         "known_server": McpServer.objects.filter(pk=server).first(),
         "known_agent": Agent.objects.filter(pk=agent).first(),
         "linked": linked,

@@ -85,8 +85,8 @@ class McpServerEditForm(forms.Form):
         if server is not None:
             del self.fields["name"]
             if server.default_policy not in DefaultPolicy.values:
-                kept_choice = (server.default_policy, f"{server.default_policy!r}, as stored: denies")
-                self.fields["default_policy"].choices = [kept_choice, *POLICIES]  # type: ignore[attr-defined]
+                stored_choice = (server.default_policy, f"{server.default_policy!r}, as stored: denies")
+                self.fields["default_policy"].choices = [stored_choice, *POLICIES]  # type: ignore[attr-defined]
 
     def mcp_server_columns_to_save(self, server: McpServer | None = None) -> dict[str, Any]:
         """Return the columns for the action. An unchanged unknown default policy is left out."""
@@ -108,7 +108,7 @@ class McpServerRow:
     changed: int
     needed_sign_ins: int
     allowed: int
-    asked: int
+    approval_needed: int
     denied: int
 
     @property
@@ -152,7 +152,11 @@ def load_mcp_server_rows(servers: list[McpServer]) -> list[McpServerRow]:
         Grant.objects.not_ended(timezone.now())
         .exclude(entry_type="capability")
         .values_list("server_id")
-        .annotate(allowed=Count("pk", filter=Q(permission="allow")), asked=Count("asking"), rows=Count("pk"))
+        .annotate(
+            allowed=Count("pk", filter=Q(permission="allow")),
+            approval_needed=Count("asking"),
+            rows=Count("pk"),
+        )
     )
     grant_counts = {
         server_id: (allowed, ask_count, rows - allowed - ask_count)

@@ -202,13 +202,13 @@ class TestedCall:
 def list_tool_rules(request: HtmxHttpRequest) -> HttpResponse:
     """Show the rules, and how they would decide the call that the query string describes."""
     saved = policy.load_saved_tool_rules()
-    asked_call = judge_call_from_query(request, saved)
+    tested_call = judge_call_from_query(request, saved)
     return render_tool_rules_page(
         request,
         build_tool_rule_forms(saved),
         policy.tool_rules_version(saved),
         RulesOnTrial(),
-        tested_call=asked_call,
+        tested_call=tested_call,
     )
 
 

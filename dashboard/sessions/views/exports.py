@@ -61,7 +61,7 @@ def show_session_evidence(request: HtmxHttpRequest, session_id: str) -> HttpResp
         "cut": len(session_audit_entries) == MOST_ENTRIES,
         "altered": [audit_entry for audit_entry in session_audit_entries if audit_entry.entry.problem],
         "waiting": sum(
-            audit_entry.entry.standing is EntryState.WAITING for audit_entry in session_audit_entries
+            audit_entry.entry.state is EntryState.WAITING for audit_entry in session_audit_entries
         ),
     }
     return render(request, "sessions/evidence.html", context)
