@@ -67,7 +67,7 @@ def test_signing_in_ties_the_session_to_the_browser() -> None:
 
 def test_no_page_tells_the_proof_nor_its_hash() -> None:
     client = signed_in("admin")
-    held = client.session[browser_secrets.HELD]["hash"]
+    held = client.session[browser_secrets.PROOF_SESSION_KEY]["hash"]
     for place in ("/ui/", "/ui/account/", "/ui/keys/", "/admin/"):
         assert PROOF not in client.get(place).text
         assert held not in client.get(place).text

@@ -51,7 +51,7 @@ def test_a_passkey_signs_in_without_a_name_or_a_password(owner: Browser) -> None
 
 def test_the_session_is_tied_to_the_browser_that_signed_in(owner: Browser) -> None:
     owner.sign_in()
-    assert owner.client.session[browser_secrets.HELD]["by"] == "passkey"
+    assert owner.client.session[browser_secrets.PROOF_SESSION_KEY]["by"] == "passkey"
     thief = Client(headers={"Host": "localhost"})
     thief.cookies = owner.client.cookies
     assert thief.post("/ui/account/provider/leave/").status_code in {403, 404}
