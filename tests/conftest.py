@@ -64,6 +64,12 @@ LONGEST = (
     "wire/test_recorded_traffic.py",
     "wire/test_newest_traffic.py",
     "wire/test_many_runners.py",
+    # an image is built, servers are restarted,
+    "operator/test_container.py",
+    "operator/test_wheel.py",
+    "server/test_listening.py",
+    "importing/test_sent_transcripts.py",
+    "schema/test_history.py",
     # and these ask for thousands of pages
     "foreign/test_any_value.py",
     "admin/test_every_table.py",

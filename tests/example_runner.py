@@ -160,15 +160,16 @@ class ExampleRunner:
             self.call("POST", f"/runner/runs/{run['run_id']}/{what}", {"runner_id": self.runner_id, **fields})
 
     def call(self, method: str, path: str, body: Any) -> Any:
-        """Send a request, again while the coordinator restarts, and return the answer; raises for an error."""
+        """Send a request, again while the coordinator restarts or is busy; return the answer. Raises for an error."""
         for attempt in range(PATIENCE):
             try:
                 answer = self.client.request(method, path, json=body)
-                break
+                if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or attempt == PATIENCE - 1:
+                    break
             except (httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError):
                 if attempt == PATIENCE - 1:
                     raise
-                time.sleep(1)
+            time.sleep(1)
         answer.raise_for_status()
         return answer.json()
 
