@@ -274,7 +274,7 @@ def decode_hook_body(body: bytes) -> Any:
     """
     value = decode_json_text(body)
     if isinstance(value, dict) and not CALL_INPUT_FIELDS.isdisjoint(value):
-        reject_duplicate_keys(broken_hooks.strip_byte_order_mark(body), value)
+        reject_duplicate_keys(body, value)
     return value
 
 
@@ -287,10 +287,9 @@ def count_json_keys(value: Any) -> int:
 def reject_duplicate_keys(body: bytes, value: Any) -> None:
     """Raise UnreadableJson for an object with a duplicate key: readers differ in which one they take.
 
-    Args:
-        body: JSON in UTF-8, without a byte order mark.
-        value: What it says. A body with as many keys as that is not read once more.
+    `value` is what `decode_json_text` read: a body with as many keys as that is not read once more.
     """
+    body = broken_hooks.strip_byte_order_mark(body)
     if body.count(b'":') <= count_json_keys(value) and not SPACE_BEFORE_COLON.search(body):
         return
 

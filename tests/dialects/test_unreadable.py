@@ -115,7 +115,11 @@ def test_a_field_that_stands_twice_in_a_call_as_its_agent_posts_it_is_refused(
 
 def test_an_input_that_comes_as_a_text_and_names_a_field_twice_is_shown_as_that_text() -> None:
     payload = next(one for one in PAYLOADS["cursor"] if one["hook_event_name"] == "beforeMCPExecution")
-    for text in ('{"path": "a", "path": "b"}', '{"path" : "a", "path" : "b"}'):
+    for text in (
+        '{"path": "a", "path": "b"}',
+        '{"path" : "a", "path" : "b"}',
+        '\ufeff{"path": "a", "path": "b"}',
+    ):
         hook = DIALECTS["cursor"].read_hook(body_of(payload | {"tool_input": text}), AT)
         assert hook.tool_input == text
 
