@@ -46,7 +46,7 @@ def call(call_id: str | None = "toolu_1", command: str = "git push", **changes: 
     return replace(given, **changes)
 
 
-def hook_name(asked: ToolCallRequest, now: Any = NOW, by: Actor = AGENT) -> PermissionRequest:
+def ask_about_call(asked: ToolCallRequest, now: Any = NOW, by: Actor = AGENT) -> PermissionRequest:
     """Have the call's hook ask, for a minute, and return the request that stands for it."""
     return tool_calls.request_tool_approval(
         asked, RULE, actor=by, deadline=now + MINUTE, outlasts=True, now=now
@@ -55,7 +55,7 @@ def hook_name(asked: ToolCallRequest, now: Any = NOW, by: Actor = AGENT) -> Perm
 
 def told_to_wait(asked: ToolCallRequest | None = None, now: Any = NOW) -> PermissionRequest:
     """Have the call ask, and be told to wait a minute later."""
-    row = hook_name(asked or call(), now)
+    row = ask_about_call(asked or call(), now)
     assert (
         tool_calls.defer_tool_call(row.request_id, actor=AGENT, reason="Nobody answered.", now=now + MINUTE)
         is not None
@@ -70,7 +70,7 @@ def decide(row: PermissionRequest, verdict: Any = "approved", after: timedelta =
 def settled(asked: ToolCallRequest, after: timedelta = 2 * HOUR) -> Settled | None:
     """Return what the call is answered at once when it is made again; None where it has to wait for a person."""
     now = NOW + after
-    row = hook_name(asked, now)
+    row = ask_about_call(asked, now)
     found = tool_calls.find_call_question_answer(row.request_id, asked, now)
     if found is None:
         return None
@@ -94,7 +94,7 @@ def test_an_approval_lets_the_same_call_run_once() -> None:
     assert again is not None
     assert (again["allowed"], again["reason"], again["request_id"]) == (True, "Release day.", row.request_id)
     assert trail(row)[-1] == "PERMISSION_APPROVAL_USED"
-    third = hook_name(call("toolu_3"), NOW + 3 * HOUR)
+    third = ask_about_call(call("toolu_3"), NOW + 3 * HOUR)
     assert third != row
     assert third.status == "pending"
 
@@ -154,7 +154,7 @@ def test_an_approval_is_for_nothing_but_the_very_call(changes: dict[str, Any]) -
 
 def test_another_key_of_the_same_agent_asks_for_itself() -> None:
     decide(told_to_wait())
-    assert hook_name(call("toolu_2"), NOW + 2 * HOUR, key_actor_by_name("another")).status == "pending"
+    assert ask_about_call(call("toolu_2"), NOW + 2 * HOUR, key_actor_by_name("another")).status == "pending"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_an_agent_that_was_started_anew_goes_on_where_it_was_told_to_wait(
 ) -> None:
     Session.objects.create(session_id="ses_1", status=status, created_at=NOW)
     row = told_to_wait(call(**place))
-    waiting = hook_name(call("toolu_2", session_id="ses_2", **place), NOW + 10 * MINUTE)
+    waiting = ask_about_call(call("toolu_2", session_id="ses_2", **place), NOW + 10 * MINUTE)
     assert (waiting == row) is joins
     decide(row)
     assert (settled(call("toolu_3", session_id="ses_3", **place)) is not None) is joins
@@ -180,7 +180,7 @@ def test_an_agent_that_was_started_anew_goes_on_where_it_was_told_to_wait(
 def test_a_call_made_again_while_the_request_waits_joins_it() -> None:
     row = told_to_wait()
     again = call("toolu_2")
-    assert hook_name(again, NOW + HOUR) == row
+    assert ask_about_call(again, NOW + HOUR) == row
     assert fresh(row).context.waits_until == NOW + HOUR + MINUTE
     assert tool_calls.find_call_question_answer(row.request_id, again, NOW + HOUR) is None
     assert (
@@ -203,12 +203,12 @@ def test_a_call_that_joins_a_request_while_a_person_decides_it_undoes_no_verdict
         return found
 
     monkeypatch.setattr(holding, "find_request_for_call", looked_just_before_the_person_decided)
-    assert hook_name(call("toolu_2"), NOW + HOUR).request_id == row.request_id
+    assert ask_about_call(call("toolu_2"), NOW + HOUR).request_id == row.request_id
     assert fresh(row).status == verdict
 
 
 def test_the_hook_that_still_waits_uses_the_approval_up() -> None:
-    row = hook_name(call())
+    row = ask_about_call(call())
     decide(row, after=timedelta(seconds=30))
     assert tool_calls.consume_call_verdict(row.request_id, call(), actor=AGENT, now=NOW + MINUTE)
     assert trail(row)[-1] == "PERMISSION_REQUEST_APPROVED"
@@ -253,7 +253,7 @@ def test_an_approval_that_nobody_used_ends() -> None:
         None,
     )
     assert not tool_calls.consume_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=over)
-    assert hook_name(call("toolu_2"), over) != row
+    assert ask_about_call(call("toolu_2"), over) != row
 
 
 def test_an_approval_that_nobody_used_can_be_taken_back() -> None:
@@ -293,7 +293,7 @@ def test_an_agent_that_leaves_again_does_not_close_what_it_was_told_to_wait_for(
         row.request_id, actor=AGENT, reason="gone", unless_deferred=True, now=NOW + HOUR
     )
     assert fresh(row).status == "pending"
-    first = hook_name(call(command="ls"))
+    first = ask_about_call(call(command="ls"))
     tool_calls.withdraw_call_question(
         first.request_id, actor=AGENT, reason="gone", unless_deferred=True, now=NOW
     )
@@ -307,7 +307,7 @@ def test_a_session_that_was_told_to_wait_may_end_by_silence(settings) -> None:
         session_id="ses_1", status="running", created_at=NOW - long, executor_session_id="x",
         executor_profile="claude-code",
     )  # fmt: skip
-    row = hook_name(call())
+    row = ask_about_call(call())
     assert inactivity.find_silent_session_ids(NOW + MINUTE / 2) == []
     tool_calls.defer_tool_call(row.request_id, actor=AGENT, reason="Nobody answered.", now=NOW)
     assert inactivity.find_silent_session_ids(NOW + MINUTE) == ["ses_1"]

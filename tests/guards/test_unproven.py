@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 
 import pytest
@@ -38,9 +37,8 @@ def thief(monkeypatch: pytest.MonkeyPatch) -> Client:
 def test_no_page_takes_a_cookie_for_a_person(thief: Client) -> None:
     routes = {name: route for name, route in every_route() if PAGES.get(name) and name != "home"}
     open_ones = set()
-    others = itertools.cycle(("PUT", "PATCH", "DELETE"))
     for name, route in routes.items():
-        answers = [ask(thief, method, path_of(route)) for method in ("POST", next(others))]
+        answers = [ask(thief, method, path_of(route)) for method in ("POST", "PUT", "PATCH", "DELETE")]
         if any(answer.headers.get("Signalbox-Confirm") != "password" for answer in answers):
             open_ones.add(name)
         if name == "accounts:logout":
