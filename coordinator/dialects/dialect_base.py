@@ -455,13 +455,9 @@ class Dialect(ABC):
             "body": hook.fields.get("body", hook.fields),
         }
         unread = build.build_hook_event(UNREAD, uses=hook.fields, tool_input=unread_fields)
-        should_build_own_events = hook.name in self.turn_ends or (
-            hook.name in self.calls and hook.has_tool_name
-        )
-        return [
-            unread,
-            *(self.build_hook_and_transcript_events(hook, session_id) if should_build_own_events else []),
-        ]
+        if hook.name in self.turn_ends or (hook.name in self.calls and hook.has_tool_name):
+            return [unread, *self.build_hook_and_transcript_events(hook, session_id)]
+        return [unread]
 
     def build_denied_call_result_event(
         self, hook: AgentHook, session_id: str, call_id: str, reason: str

@@ -24,9 +24,8 @@ from coordinator.models import Invitation
 
 LIFETIMES = {1: "in a day", 3: "in 3 days", 7: "in a week"}  # days
 MAX_LABEL_CHARACTERS = 100
-EXPIRED_INVITATION_RETENTION = timedelta(
-    days=30
-)  # after it has ended, so that the page can say what became of it
+# After it has ended, so that the page can say what became of it.
+EXPIRED_INVITATION_RETENTION = timedelta(days=30)
 NOT_VALID = "This invitation is not valid: it was used, was revoked or has expired. Ask for a new one."
 NO_PASSWORDS = "Password sign-in is off, so nobody can join by an invitation."
 

@@ -27,6 +27,7 @@ from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.pending_calls import PendingCall, PendingCalls
 from coordinator.edge.gateway.records import CallRecord, CallRecords
 from coordinator.edge.gateway.relay import MessageRelay, RequestStoppedByBrake
+from coordinator.edge.gateway.server_requests import NOT_ASKABLE
 from coordinator.edge.gateway.server_tasks import ServerTasks
 from coordinator.edge.gateway.tasks import build_missing_capability_error, has_tasks_capability
 from coordinator.errors import Forbidden, SignalboxError
@@ -57,7 +58,6 @@ ASKABLE = frozenset(
         "logging/setLevel",
     }
 )
-NOT_ASKABLE = "Signalbox asks nobody about this request."
 
 
 class ReadRequestHandler:

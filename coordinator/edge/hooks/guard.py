@@ -169,12 +169,9 @@ class HookGuard:
             guarded_tools = self._rulings.list_offline_blocked_tools(caller)
             if guarded_tools is not None:
                 packed = encode_offline_blocked_tools(tuple(guarded_tools))
-                headers.append(
-                    (
-                        BLOCKED_TOOLS_HEADER,
-                        packed if len(packed) <= MAX_TOOLS_HEADER_BYTES else b'[["hold","*"]]',
-                    )
-                )
+                if len(packed) > MAX_TOOLS_HEADER_BYTES:
+                    packed = b'[["hold","*"]]'
+                headers.append((BLOCKED_TOOLS_HEADER, packed))
         except Exception:  # it goes with answers that must not fail
             log.exception("It cannot be told which calls are held")
         return headers
