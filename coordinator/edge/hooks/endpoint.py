@@ -287,7 +287,7 @@ class HookEndpoint:
         )
 
     async def judge_unparseable_hook_call(self, request: HookRequest, reason: str) -> Ruling:
-        """Return the denial of a call that could not be read (`why`), where policy may ask about it or deny it."""
+        """Return the denial of a call that could not be read (`reason`), where policy may ask about it or deny it."""
         hook = request.hook
         await self._rulings.refresh_policy_rules()
         tool = hook.tool_name if hook.has_tool_name else None
