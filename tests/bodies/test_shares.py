@@ -86,6 +86,7 @@ def test_the_slowest_of_one_address_give_way_to_the_next(monkeypatch: pytest.Mon
 
 def test_a_body_that_is_still_quick_gives_way_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ARRIVING_FROM_ADDRESS", 3)
+    monkeypatch.setattr(module, "BODY_GRACE_SECONDS", 60.0)
 
     async def work(bodies: RequestBodies) -> Any:
         line = Line(b"{")

@@ -56,7 +56,8 @@ def only_read(served: Served) -> Iterator[None]:
 
 
 def cut(served: Served) -> None:
-    """End all connections of the server's database."""
+    """End all connections of the server's database, the test's own among them."""
+    served.close_connections()
     run_on_postgres(
         f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{served.database}'"
     )

@@ -122,5 +122,6 @@ def test_no_insert_reads_the_whole_table_on_postgres() -> None:
             [(now - DAYS).isoformat()],
         )
         before = "\n".join(line for (line,) in cursor.fetchall())
-    assert "sbx_audit_logs_ahead" in ahead
-    assert "idx_audit_logs_timestamp" in before
+    # Both indexes cost the same for no row; which one is taken depends on what earlier tests left in their pages.
+    assert "audit_logs_ahead" in ahead or "audit_logs_timestamp" in ahead, ahead
+    assert "idx_audit_logs_timestamp" in before, before
