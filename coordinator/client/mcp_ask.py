@@ -284,7 +284,7 @@ class OpenQuestion:
         if answer.status != 200:
             raise NoDecision(f"Signalbox refuses ({answer.status}{question_error_detail(answer.body)})")
         self._reached = True
-        json_object = parse_json_object(answer.body)
+        json_object = parse_json_object_or_empty(answer.body)
         problem = json_object.get("signalbox")
         if isinstance(problem, dict):
             if "held" in problem:
@@ -312,7 +312,7 @@ def build_prompt_denial(reason: str) -> dict[str, Any]:
     return {"behavior": "deny", "message": NOBODY.format(reason.rstrip("."))}
 
 
-def parse_json_object(body: bytes) -> dict[str, Any]:
+def parse_json_object_or_empty(body: bytes) -> dict[str, Any]:
     """Return a JSON object; an empty one for anything else."""
     try:
         value = json.loads(body)
@@ -322,5 +322,5 @@ def parse_json_object(body: bytes) -> dict[str, Any]:
 
 
 def question_error_detail(body: bytes) -> str:
-    detail = parse_json_object(body).get("detail")
+    detail = parse_json_object_or_empty(body).get("detail")
     return f": {detail}" if isinstance(detail, str) else ""

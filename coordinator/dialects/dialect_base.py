@@ -413,7 +413,7 @@ class Dialect(ABC):
         denies = ruling.decision == DENY or ruling.deny_at_deadline
         return self.build_decision_reply(name, DENY if denies else ASK, denial_text, {})
 
-    def rule_on_unreadable_call(
+    def derive_ruling_for_unreadable_call(
         self, name: str, ruling: Ruling, reason: str, *, is_broken: bool = True
     ) -> Ruling:
         """Return the ruling on a call that could not be read (`reason`); `ruling` is the strictest possible one.

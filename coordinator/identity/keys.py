@@ -101,7 +101,7 @@ def accepts_keys_without_agent() -> bool:
 
 def is_unbound_agent_key(key: ApiKey) -> bool:
     """Say whether a key has the scope `agent` and is bound to no agent."""
-    return key.bound_agents is None and bool(SPEAK_AS_AGENTS & set(key.scope_names))
+    return key.agent_binding is None and bool(SPEAK_AS_AGENTS & set(key.scope_names))
 
 
 def describe_key_refusal(key: ApiKey, now: datetime) -> str:

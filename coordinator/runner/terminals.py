@@ -33,7 +33,7 @@ class AgentTerminal:
         self._tail = b""
         self._is_cut = False
         self._reported_at = 0.0
-        self._telling: asyncio.TimerHandle | None = None
+        self._report_timer: asyncio.TimerHandle | None = None
         self.status: dict[str, int | str | None] | None = None
         self._reading = asyncio.create_task(self._collect_terminal_output())
         self.ended = asyncio.create_task(self._wait_for_command_exit())
@@ -50,12 +50,12 @@ class AgentTerminal:
     def close_terminal(self) -> None:
         """Let go of it."""
         self._reading.cancel()
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._report_timer is not None:
+            self._report_timer.cancel()
         self.process.close()
 
     def _report_terminal_output_now(self) -> None:
-        self._telling = None
+        self._report_timer = None
         self._reported_at = time.monotonic()
         self._report_output()
 
@@ -64,9 +64,11 @@ class AgentTerminal:
         while part := await self.process.stdout.read(READ):
             self._is_cut |= len(self._tail) + len(part) > self._most
             self._tail = (self._tail + part)[-self._most :] if self._most else b""
-            if self._telling is None:
+            if self._report_timer is None:
                 wait = max(0.0, self._reported_at + REPORT_INTERVAL_SECONDS - time.monotonic())
-                self._telling = asyncio.get_running_loop().call_later(wait, self._report_terminal_output_now)
+                self._report_timer = asyncio.get_running_loop().call_later(
+                    wait, self._report_terminal_output_now
+                )
 
     async def _wait_for_command_exit(self) -> None:
         code = await self.process.wait()

@@ -10,7 +10,7 @@ from coordinator.models import Agent, PermissionRequest
 from coordinator.models.permissions import RequestStatus as Status
 from dashboard.frame.days import DayRangeFilter
 
-STANDINGS = (
+STATE_CHOICES = (
     ("waiting", "Waiting"),
     (Status.APPROVED.value, Status.APPROVED.label),
     ("in-force", "Approved, in force"),
@@ -24,7 +24,7 @@ class PermissionRequestFilter(DayRangeFilter):
     """Filters by status, plugin, type, person, dates and words. An unknown value matches no request."""
 
     q = django_filters.CharFilter(method="with_words", label="Search")
-    status = django_filters.ChoiceFilter(choices=STANDINGS, method="with_state", empty_label="Any status")
+    status = django_filters.ChoiceFilter(choices=STATE_CHOICES, method="with_state", empty_label="Any status")
     plugin = django_filters.CharFilter(field_name="plugin_id", label="Plugin")
     type = django_filters.CharFilter(field_name="permission_type", label="Type")
     person = django_filters.CharFilter(method="with_person", label="Decided by")

@@ -201,7 +201,7 @@ def load_inbox_page(
         rights,
         count_requests_by_filter_choice(everything, arrangement),
         unread,
-        0 if rights is None else len(rights.request_ids_awaiting_second_approval),
+        0 if rights is None else len(rights.own_approved_request_ids_awaiting_second),
     )
 
 

@@ -37,11 +37,11 @@ class DecisionRights:
         if not has_role(self.person, APPROVER):
             return None
         return deciders.decidable_request_ids(
-            self.person, self.book, self.request_ids_awaiting_second_approval
+            self.person, self.book, self.own_approved_request_ids_awaiting_second
         )
 
     @cached_property
-    def request_ids_awaiting_second_approval(self) -> list[int]:
+    def own_approved_request_ids_awaiting_second(self) -> list[int]:
         """Return the ids of waiting requests that this person approved and that need a second approval."""
         return deciders.approved_waiting_request_ids(self.person, self.book)
 

@@ -13,7 +13,7 @@ from coordinator.models import Agent, Grant, McpServer
 from coordinator.models.mcp import EntryType, GrantPermission
 
 SOON = timedelta(days=7)
-STANDINGS = (
+STATE_CHOICES = (
     ("standing", "In force"),
     ("soon", "Ending within 7 days"),
     ("over", "Ended"),
@@ -26,7 +26,7 @@ Rows = QuerySet[Grant]
 
 class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library has no types
     q = django_filters.CharFilter(method="with_words")
-    standing = django_filters.ChoiceFilter(choices=STANDINGS, method="with_state")
+    standing = django_filters.ChoiceFilter(choices=STATE_CHOICES, method="with_state")
     server = django_filters.CharFilter(field_name="server_id")
     agent = django_filters.CharFilter(field_name="agent_id")
     by = django_filters.CharFilter(field_name="granted_by")

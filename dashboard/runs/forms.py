@@ -48,7 +48,7 @@ class ResumeSessionForm(RunDemandsForm):
     """A prompt for an existing session."""
 
 
-class ArgumentsField(forms.JSONField):
+class OptionalJSONField(forms.JSONField):
     """A JSON field that shows None as an empty field."""
 
     def prepare_value(self, value: Any) -> Any:
@@ -78,7 +78,7 @@ class StartRunForm(RunDemandsForm):
         label="Blueprint",
         help_text="The blueprint of the agent. Its demands are added to the run's.",
     )
-    parameters = ArgumentsField(
+    parameters = OptionalJSONField(
         required=False,
         widget=forms.Textarea({"rows": 3}),
         label="Arguments",

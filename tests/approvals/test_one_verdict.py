@@ -19,7 +19,7 @@ from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests import verdicts
 from coordinator.policy.requests.judged_content import SHOWN_OF_CONTEXT
-from dashboard.approvals.filters import STANDINGS, PermissionRequestFilter
+from dashboard.approvals.filters import STATE_CHOICES, PermissionRequestFilter
 
 pytestmark = pytest.mark.django_db
 
@@ -128,7 +128,7 @@ def test_queries_and_the_rule_pick_the_same_rows(rows) -> None:
     assert all(wanted.values())
 
 
-@pytest.mark.parametrize("standing", [name for name, _ in STANDINGS])
+@pytest.mark.parametrize("standing", [name for name, _ in STATE_CHOICES])
 def test_each_filter_of_the_history_keeps_what_stands_so(rows, standing: str) -> None:
     now = timezone.now()
     found = set(

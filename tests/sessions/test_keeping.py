@@ -328,7 +328,7 @@ def test_views_have_a_limit(monkeypatch):
         session_lists.save_session_view("two", "", user=user)
     session_lists.save_session_view("one", "q=1", user=user)
     with pytest.raises(NotFound):
-        session_lists.delete_session_view(0, user=user)
+        session_lists.delete_saved_session_view(0, user=user)
 
 
 # --- children and files ---------------------------------------------------------------------------------------------

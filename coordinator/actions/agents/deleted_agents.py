@@ -70,7 +70,8 @@ def count_agent_references(agent_id: str) -> dict[str, int]:
             agent_id in (rule.agents or ()) for rule in tool_rules.load_saved_tool_rules()
         ),
         "rows of “Who decides”": sum(
-            is_agent_in_pattern(agent_id, row) for row in DecidingRule.objects.values_list("agent", flat=True)
+            is_agent_in_name_list(agent_id, row)
+            for row in DecidingRule.objects.values_list("agent", flat=True)
         ),
         "permission requests and approvals, revoke them, and they go with signalbox manage prune --requests": (
             requests.count()
@@ -101,7 +102,7 @@ def count_agent_references(agent_id: str) -> dict[str, int]:
     }
 
 
-def is_agent_in_pattern(agent_id: str, pattern: str) -> bool:
+def is_agent_in_name_list(agent_id: str, pattern: str) -> bool:
     return agent_id in {name.strip() for name in re.split(r"[|,]", pattern or "")}
 
 

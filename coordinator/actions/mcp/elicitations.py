@@ -150,7 +150,7 @@ def request_elicitation_answer(
 
 
 def record_denied_elicitation(elicitation: ElicitationRequest, ruling: Ruling, now: datetime) -> None:
-    if denials.should_skip_denial_over_quota(DENIED, elicitation.actor, now):
+    if denials.should_skip_denial_of_key_over_quota(DENIED, elicitation.actor, now):
         return
     audit.record_audit_entry(
         DENIED,

@@ -889,7 +889,7 @@ def reopen_server_question(call_id: str, round_: int, *, now: datetime) -> None:
 
 def record_call_denial(binding: CallBinding, ruling: Ruling, origin: CallOrigin, *, now: datetime) -> None:
     """Write a call that policy denied into the audit log."""
-    if denials.should_skip_denial_over_quota(DENIED, binding.by, now):
+    if denials.should_skip_denial_of_key_over_quota(DENIED, binding.by, now):
         return
     audit.record_audit_entry(
         DENIED,

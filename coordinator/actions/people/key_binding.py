@@ -143,7 +143,7 @@ def bind_key_to_agents(name: str, agent_ids: Sequence[str], *, actor: Actor, now
 
 
 def save_key_binding(row: ApiKey, agent_ids: Iterable[str], *, actor: Actor, now: datetime) -> None:
-    before, bound = sorted(row.bound_agents or ()), sorted(set(agent_ids))
+    before, bound = sorted(row.agent_binding or ()), sorted(set(agent_ids))
     row.agent_id, row.agent_ids = (bound[0], None) if len(bound) == 1 else (None, bound)
     row.save(update_fields=["agent_id", "agent_ids"])
     metadata = {"before": before, "after": bound}

@@ -149,7 +149,7 @@ def find_key_identity(key_id: int, now: datetime) -> KeyIdentity:
 
 
 def build_key_identity(row: ApiKey) -> KeyIdentity:
-    several = None if row.agent_id is not None else row.bound_agents
+    several = None if row.agent_id is not None else row.agent_binding
     return KeyIdentity(
         row.id, row.name, frozenset(row.scope_names), row.agent_id, row.expires_at, agents=several
     )
@@ -236,7 +236,7 @@ def unbind_deleted_agent_from_keys(agent_id: str, *, actor: Actor, now: datetime
     """Take a deleted agent from the keys that are bound to it among others; revoke those that were left with none."""
     with transaction.atomic():
         for row in ApiKey.objects.select_for_update().filter(agent_id=None, revoked_at=None):
-            bound = row.bound_agents or frozenset()
+            bound = row.agent_binding or frozenset()
             if agent_id not in bound:
                 continue
             row.agent_ids = sorted(bound - {agent_id})

@@ -55,7 +55,7 @@ def record_access_denials(denials: Sequence[AccessDenial], *, omitted_count: int
             )
 
 
-def should_skip_denial_over_quota(event: str, actor: Actor, now: datetime) -> bool:
+def should_skip_denial_of_key_over_quota(event: str, actor: Actor, now: datetime) -> bool:
     """Return whether a denial need not be written: of a key that has reached its quota, one a minute is.
 
     Nothing has run. What was allowed is always written: then it is all that is left of it.

@@ -126,7 +126,7 @@ def end_run(run: Run, session: Session, status: str, now: datetime, *, error: st
     texts = {"prompt": mask_secrets(run.prompt), "error": mask_secrets(error)}
     if not transition_run(run, status, completed_at=now, **texts):
         return False
-    mask_run_parameters(run)
+    mask_stored_run_parameters(run)
     turns.close_driven_turn(run, ENDED[status], now)
     StopCommand.objects.filter(run_id=run.run_id).delete()
     if not LivingExecutor.objects.filter(pk=session.session_id).exists():
@@ -150,7 +150,7 @@ def record_run_process_end(run: Run, now: datetime, *, since: Any, reason: str) 
         add_run_event(run, find_run_event_names(run).stop, now, exit_code=0, reason=reason)
 
 
-def mask_run_parameters(run: Run) -> None:
+def mask_stored_run_parameters(run: Run) -> None:
     ordered_with = RunParameters.objects.filter(pk=run.pk).first()
     if ordered_with is not None:
         ordered_with.parameters = mask_secrets(ordered_with.parameters)

@@ -137,7 +137,7 @@ def index_events_of_changes(after: int) -> Iterator[int]:
         changed = {int(change.key) for change in changes if (change.topic, change.op) == ("events", "update")}
         if stale := sorted(changed & indexed):
             mark_indexed_events_stale(stale)
-        yield from index_events_in_batches([pk for pk in event_ids if pk not in indexed])
+        yield from iterate_indexing_batches([pk for pk in event_ids if pk not in indexed])
         save_index_progress(followed=after)
 
 
@@ -151,7 +151,7 @@ def index_unindexed_events(after: int) -> Iterator[int]:
     ):
         after = window[-1]
         indexed = find_indexed_events(window)
-        yield from index_events_in_batches([pk for pk in window if pk not in indexed])
+        yield from iterate_indexing_batches([pk for pk in window if pk not in indexed])
         save_index_progress(swept=after)
         yield 0
     save_index_progress(swept=None)
@@ -187,7 +187,7 @@ def find_indexed_events(events: Sequence[int]) -> set[int]:
     )
 
 
-def index_events_in_batches(events: Sequence[int]) -> Iterator[int]:
+def iterate_indexing_batches(events: Sequence[int]) -> Iterator[int]:
     for start in range(0, len(events), STEP):
         yield index_events(events[start : start + STEP])
 

@@ -155,14 +155,14 @@ def build_event_rows(item: NewEvent, now: datetime) -> Row | UnprocessableReques
     for name in TEXTS:
         text = getattr(item, name)
         if text is not None and not is_storable_text(text):
-            return UnprocessableRequest([build_event_text_error(name, text)])
+            return UnprocessableRequest([build_unstorable_text_error(name, text)])
     try:
         return mask_event_rows(item, now, create_masker() or UnmaskedEventEncoder())
     except (UnicodeEncodeError, RecursionError, TypeError, ValueError) as problem:
         return UnprocessableRequest(f"The event cannot be written as JSON: {problem}")
 
 
-def build_event_text_error(name: str, text: str) -> dict[str, Any]:
+def build_unstorable_text_error(name: str, text: str) -> dict[str, Any]:
     escaped_text = text.encode("ascii", "backslashreplace").decode()[:200]
     message = "Text must not hold a NUL character or a lone surrogate"
     return {"type": "value_error", "loc": ["body", name], "msg": message, "input": escaped_text}

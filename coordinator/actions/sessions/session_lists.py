@@ -248,7 +248,7 @@ def save_session_view(name: str, query: str, *, user: User) -> SavedSessionView:
     return view
 
 
-def delete_session_view(view_id: int, *, user: User) -> str:
+def delete_saved_session_view(view_id: int, *, user: User) -> str:
     """Delete one of this person's views; return its name. Raises NotFound."""
     with transaction.atomic():
         view = SavedSessionView.objects.filter(pk=view_id, user_id=user.pk).first()

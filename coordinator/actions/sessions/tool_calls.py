@@ -539,7 +539,7 @@ def record_policy_ruling(
 ) -> None:
     """Write into the audit log what policy answered without asking anybody."""
     event = "TOOL_CALL_ALLOWED" if ruling.decision == "allow" else "TOOL_CALL_DENIED"
-    if ruling.decision != "allow" and denials.should_skip_denial_over_quota(event, actor, now):
+    if ruling.decision != "allow" and denials.should_skip_denial_of_key_over_quota(event, actor, now):
         return
     audit.record_audit_entry(
         event,

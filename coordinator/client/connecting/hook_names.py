@@ -21,7 +21,7 @@ CHUNK = 16 << 20
 OVERLAP = 8 << 10  # longer than any list
 
 
-LINES_UNTOLD = (
+LINES_NOT_REPORTED = (
     "{program} has no hook for the shell lines that skills and slash commands run while they are loaded (2.1.332 has"
     " one). So `signalbox hook` reads them from their files before; where it cannot, and a rule may ask about a command"
     " or deny it, the skill or command is asked about."
@@ -43,7 +43,7 @@ def describe_hooks_missing_on_either_side(
     if new := sorted(program_hooks - used - LEFT_OUT[agent.name]):
         notes.append(f"{program} knows hooks that Signalbox does not know: {', '.join(new)}.")
     if agent.name == "claude-code" and "PreSkillShellCommand" not in program_hooks:
-        notes.append(LINES_UNTOLD.format(program=program))
+        notes.append(LINES_NOT_REPORTED.format(program=program))
     return notes
 
 

@@ -144,7 +144,7 @@ class GatewayEndpoint:
             threads=threads,
             instant=instant,
         )
-        self._telling = ServerStreamRelay(self.upstreams, self.links, self.listings, server_requests)
+        self._server_streams = ServerStreamRelay(self.upstreams, self.links, self.listings, server_requests)
         self._tool_list_updates = ToolListUpdates(hub, threads)
         self._open_streams: set[DisconnectWatcher] = set()
         self._relaying = MessageRelay(
@@ -400,7 +400,7 @@ class GatewayEndpoint:
 
     async def stream_messages_if_server_accessible(self, exchange: Exchange) -> None:
         await self.require_server_access(exchange)
-        await self._telling.relay_server_stream(exchange)
+        await self._server_streams.relay_server_stream(exchange)
 
     async def serve_client_event_stream(
         self,

@@ -21,8 +21,8 @@ from coordinator.policy.limits.brakes import ActiveBrake
 
 TOPICS = ("tool_rules", "mcp_servers", "grants", "mcp_tools", "mcp_upstreams", "budgets", *auth.TOPICS)
 FIND_CHANGES_SQL = f"SELECT 1 FROM changes WHERE id > %s AND topic IN ({', '.join(['%s'] * len(TOPICS))})"  # noqa: S608
-LOOK = f"SELECT EXISTS ({FIND_CHANGES_SQL}), EXISTS (SELECT 1 FROM brakes WHERE released_at IS NULL)"  # noqa: S608
-Look = tuple[bool, bool]  # whether all edits are known here, and whether any brake is on
+FRESHNESS_SQL = f"SELECT EXISTS ({FIND_CHANGES_SQL}), EXISTS (SELECT 1 FROM brakes WHERE released_at IS NULL)"  # noqa: S608
+FreshnessResult = tuple[bool, bool]  # whether all edits are known here, and whether any brake is on
 
 
 class FreshnessCheck:
@@ -31,8 +31,8 @@ class FreshnessCheck:
     def __init__(self, hub: FeedHub, threads: EdgeThreads) -> None:
         self._hub = hub
         self._threads = threads
-        self._next: asyncio.Future[Look] | None = None  # the look that has not begun
-        self._looking: asyncio.Task[None] | None = None
+        self._next: asyncio.Future[FreshnessResult] | None = None  # of the check that has not begun
+        self._checking: asyncio.Task[None] | None = None
 
     async def check_policy_freshness_and_brake(
         self, agents: Sequence[str]
@@ -45,8 +45,8 @@ class FreshnessCheck:
             self._next = asyncio.get_running_loop().create_future()
             self._next.add_done_callback(ignore_future_exception)  # read here: who asked may be gone by then
         answer = self._next
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self.run_pending_freshness_checks())
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.ensure_future(self.run_pending_freshness_checks())
         is_policy_current, is_braked = await asyncio.shield(answer)
         if not is_braked:
             return is_policy_current, None
@@ -69,13 +69,13 @@ class FreshnessCheck:
                 raise
 
 
-def ignore_future_exception(answer: asyncio.Future[Look]) -> None:
+def ignore_future_exception(answer: asyncio.Future[FreshnessResult]) -> None:
     if not answer.cancelled():
         answer.exception()
 
 
-def query_feed_changes_and_brakes(position: int) -> Look:
+def query_feed_changes_and_brakes(position: int) -> FreshnessResult:
     with connection.cursor() as cursor:
-        cursor.execute(LOOK, [position, *TOPICS])
+        cursor.execute(FRESHNESS_SQL, [position, *TOPICS])
         has_changes, is_braked = cursor.fetchone()
     return not has_changes, bool(is_braked)

@@ -23,7 +23,7 @@ class ClientKeepAlive:
         self._waiting: dict[int, tuple[Exchange, str, int]] = {}
         self._numbers = itertools.count()
         self._clock: asyncio.Task[None] | None = None
-        self._telling: set[asyncio.Task[None]] = set()
+        self._keep_alive_tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
     def send_keep_alives_during_block(self, exchange: Exchange, text: str) -> Iterator[None]:
@@ -44,8 +44,8 @@ class ClientKeepAlive:
 
     def schedule_keep_alive(self, index: int) -> None:
         task = asyncio.ensure_future(self.send_keep_alive(index))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._keep_alive_tasks.add(task)
+        task.add_done_callback(self._keep_alive_tasks.discard)
 
     async def send_keep_alives_periodically(self) -> None:
         while self._waiting:

@@ -126,7 +126,7 @@ class ReadRequestHandler:
         """
         session_id = await self._records.find_timeline_session(exchange)
         if not await self._tasks.is_own_task(exchange):
-            await self.refuse_foreign_task(exchange, session_id)
+            await self.send_foreign_task_refusal(exchange, session_id)
             return
         if not self.check_and_set_recently_recorded(session_id, exchange):
             record = self._records.begin_non_tool_request_record(
@@ -135,7 +135,7 @@ class ReadRequestHandler:
             self._records.end_call_record(record, "ok", None)
         await self._relaying.relay_request_unless_braked(exchange, self._limiter.limit_task_response)
 
-    async def refuse_foreign_task(self, exchange: Exchange, session_id: str) -> None:
+    async def send_foreign_task_refusal(self, exchange: Exchange, session_id: str) -> None:
         refusal_text = (
             f"{exchange.message.method} was not sent to the server {exchange.server.name}: "
             "no call of yours in this session began this task."

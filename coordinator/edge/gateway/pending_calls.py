@@ -134,7 +134,7 @@ class PendingCalls:
                 pending_call, known_call
             ):
                 return
-            approval, row = await self.request_call_approval(pending_call)
+            approval, row = await self.open_or_find_call_approval(pending_call)
             if approval is not None and await self.await_approval_and_answer_call(
                 pending_call, approval, row, state
             ):
@@ -237,7 +237,7 @@ class PendingCalls:
             is not None
         )
 
-    async def request_call_approval(
+    async def open_or_find_call_approval(
         self, pending_call: PendingCall
     ) -> tuple[PendingApproval | None, PermissionRequest | None]:
         """Return the request that answers the call, and what was decided where it is decided already.

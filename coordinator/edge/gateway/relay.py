@@ -26,7 +26,7 @@ from coordinator.edge.gateway.upstreams import (
 from coordinator.errors import Forbidden
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway.elicitation import add_elicitation_to_initialize
-from coordinator.mcp.protocol.http_client import Look, UpstreamAnswer
+from coordinator.mcp.protocol.http_client import PermissionRecheck, UpstreamAnswer
 from coordinator.mcp.protocol.messages import BRAKED, INTERNAL, TASKS
 from coordinator.policy.limits.brakes import ActiveBrake
 
@@ -124,7 +124,7 @@ class MessageRelay:
             raise RequestStoppedByBrake(brake)
 
     async def send_request_and_relay_response(
-        self, exchange: Exchange, change: Any, recheck: Look | None
+        self, exchange: Exchange, change: Any, recheck: PermissionRecheck | None
     ) -> bytes | None:
         async def transform_response(body: bytes) -> bytes:
             checked = await self._server_requests.replace_response_asking_refused_input(
@@ -156,7 +156,7 @@ class MessageRelay:
         return response
 
     async def send_message_to_upstream(
-        self, exchange: Exchange, recheck: Look | None = None
+        self, exchange: Exchange, recheck: PermissionRecheck | None = None
     ) -> UpstreamAnswer:
         """Send a message on; return the answer. Raises UpstreamFailed, SessionOver, and what `recheck` raises."""
         link = exchange.client.links.get(exchange.server.name) if exchange.client else None

@@ -97,7 +97,7 @@ class ToolTrialRunner:
                 is_sent = True
                 recheck = functools.partial(self.require_trial_allowed, trial, server)
                 response, _, _ = await self._sending.send_upstream_call_once(
-                    own, own.message.raw, None, recheck, as_client=True
+                    own, own.message.raw, None, recheck, with_client_capabilities_only=True
                 )
                 return response
 

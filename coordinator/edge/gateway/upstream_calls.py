@@ -39,7 +39,7 @@ from coordinator.mcp.gateway.elicitation import (
     can_client_ask,
     parse_input_required_result,
 )
-from coordinator.mcp.protocol.http_client import Look
+from coordinator.mcp.protocol.http_client import PermissionRecheck
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -72,7 +72,7 @@ class UpstreamSender:
         self._resuming = ResponseResumer(upstreams)
 
     async def send_upstream_call(
-        self, exchange: Exchange, body: bytes, line: ResponseStream | None, recheck: Look
+        self, exchange: Exchange, body: bytes, line: ResponseStream | None, recheck: PermissionRecheck
     ) -> tuple[bytes, bytes | None, int]:
         """Send a call that may run; forward what its server sends before the response, within the call's limits.
 
@@ -101,7 +101,7 @@ class UpstreamSender:
         return response, event, status
 
     async def send_call_and_answers(
-        self, exchange: Exchange, body: bytes, line: ResponseStream | None, recheck: Look
+        self, exchange: Exchange, body: bytes, line: ResponseStream | None, recheck: PermissionRecheck
     ) -> tuple[bytes, bytes | None, int]:
         """Send a call, and the answers of people to what its server asks in the middle of it."""
         try:
@@ -121,7 +121,7 @@ class UpstreamSender:
             if required.has_other_requests:  # which its client answers, and not together with people
                 await recheck()
                 answer = await self.send_upstream_call_once(
-                    exchange, body, line, recheck, is_retry=True, as_client=True
+                    exchange, body, line, recheck, is_retry=True, with_client_capabilities_only=True
                 )
                 break
             responses = await self._elicitations.answer_required_elicitations(exchange, line, required)
@@ -150,14 +150,17 @@ class UpstreamSender:
         exchange: Exchange,
         body: bytes,
         line: ResponseStream | None,
-        recheck: Look,
+        recheck: PermissionRecheck,
         *,
         is_retry: bool = False,
-        as_client: bool = False,
+        with_client_capabilities_only: bool = False,
     ) -> tuple[bytes, bytes | None, int]:
-        """Send a call once. `as_client`: the server is to ask only what the client itself can answer."""
+        """Send a call once.
+
+        `with_client_capabilities_only`: the server may ask only what the client itself can answer.
+        """
         ids = SharedCallIds.create_call_ids(exchange, is_retry=is_retry)
-        if exchange.client is None and not as_client:
+        if exchange.client is None and not with_client_capabilities_only:
             body = add_elicitation_to_stateless_call(body)
         answer = await self._upstreams.send_call_with_brake_recheck(
             exchange,

@@ -26,7 +26,7 @@ from coordinator.mcp.protocol.answer_limits import AnswerByteLimits
 from coordinator.mcp.protocol.http_client import (
     AnswerInterrupted,
     HttpClient,
-    Look,
+    PermissionRecheck,
     UpstreamAnswer,
     UpstreamFailed,
 )
@@ -89,7 +89,7 @@ class UpstreamClient:
         self._tokens = AccessTokens(threads, self.http)
 
     async def send_call_with_brake_recheck(
-        self, exchange: Exchange, body: bytes, *, session: str | None, recheck: Look
+        self, exchange: Exchange, body: bytes, *, session: str | None, recheck: PermissionRecheck
     ) -> UpstreamAnswer:
         """Send a call that may run, or what else a brake holds. Raises UpstreamFailed, and what `recheck` raises.
 
@@ -114,7 +114,7 @@ class UpstreamClient:
         session: str | None,
         method: str = "POST",
         when_ready: bool = False,
-        recheck: Look | None = None,
+        recheck: PermissionRecheck | None = None,
     ) -> UpstreamAnswer:
         """Send a client's message to its server. Raises UpstreamFailed, and what `recheck` raises. Close the answer."""
         passed = build_upstream_headers(exchange, method)
@@ -154,7 +154,7 @@ class UpstreamClient:
         session: str | None,
         caller: str,
         method: str = "POST",
-        recheck: Look | None = None,
+        recheck: PermissionRecheck | None = None,
         within: int | None = None,
         person: int | None = None,
     ) -> UpstreamAnswer:
@@ -221,7 +221,7 @@ class UpstreamClient:
         body: bytes,
         *,
         caller: str,
-        recheck: Look | None,
+        recheck: PermissionRecheck | None,
         within: int | None = None,
         person: int | None = None,
     ) -> UpstreamAnswer:

@@ -297,7 +297,7 @@ class HookEndpoint:
         worst = self._rulings.find_strictest_possible_ruling(partial_call)
         if request.has_no_prompt:  # the agent takes no answer for no
             worst = stricter_ruling(worst, Ruling(ASK, deny_at_deadline=True))
-        return self.dialect.rule_on_unreadable_call(hook.name, worst, reason)
+        return self.dialect.derive_ruling_for_unreadable_call(hook.name, worst, reason)
 
     async def judge_call_with_shell_lines(
         self, ruling: Ruling, request: HookRequest, shell: ShellLines

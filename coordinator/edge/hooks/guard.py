@@ -198,7 +198,9 @@ class HookGuard:
             if name is not None and call.unread is not None and call.ruling is None:
                 is_broken = call.hook is not None or isinstance(problem, UnprocessableRequest)
                 ruling, fallback_reason = (
-                    self._dialect.rule_on_unreadable_call(name, ruling, call.unread, is_broken=is_broken),
+                    self._dialect.derive_ruling_for_unreadable_call(
+                        name, ruling, call.unread, is_broken=is_broken
+                    ),
                     "",
                 )
             return (

@@ -28,8 +28,8 @@ from coordinator.dialects.hooks import AgentHook
 from coordinator.edge.ingest.write_queue import (
     SLOW_TO_PREPARE,
     GroupWriter,
-    Look,
     MakeEvents,
+    ReadBack,
     WriteJob,
     WriteResult,
     build_not_written_error,
@@ -120,7 +120,7 @@ class HookRecorder:
         size: int,
         ruling: Ruling = NO_OPINION,
         *,
-        read_back: Look | None = None,
+        read_back: ReadBack | None = None,
     ) -> Any:
         """Have the hook written, with what policy says of it; returns when it is, or a moment later.
 
@@ -152,7 +152,7 @@ class HookRecorder:
         events: list[NewEvent],
         size: int,
         key: KeyIdentity | None,
-        read_back: Look | None,
+        read_back: ReadBack | None,
     ) -> Any:
         """Write as `_soon` has it done, but without a task of its own where nothing goes wrong, for most hooks."""
         try:
@@ -189,7 +189,7 @@ class HookRecorder:
         size: int,
         ruling: Ruling,
         *,
-        read_back: Look | None,
+        read_back: ReadBack | None,
         known_session: RecordedHookSession | None,
     ) -> Any:
         """Write a hook whose session is not `known` yet, or whose events depend on what the database holds."""
@@ -241,7 +241,7 @@ class HookRecorder:
         size: int,
         ruling: Ruling,
         known_session: RecordedHookSession | None,
-        read_back: Look | None,
+        read_back: ReadBack | None,
     ) -> Any:
         """Find the hook's session where it is not `known`, and write the hook's events, in one transaction."""
         with self.claim_lost_hooks(hook) as lost:
@@ -352,7 +352,7 @@ class HookRecorder:
         events: list[NewEvent],
         size: int,
         key: KeyIdentity | None,
-        read_back: Look | None = None,
+        read_back: ReadBack | None = None,
     ) -> Any:
         """Write, first of all what was lost before; return what `read_back` saw. Raises ServiceBusy, and Invalid.
 
@@ -377,7 +377,7 @@ class HookRecorder:
         events: list[NewEvent],
         size: int,
         key: KeyIdentity | None,
-        read_back: Look | None,
+        read_back: ReadBack | None,
     ) -> Any:
         """Write the events whose session was deleted meanwhile: what its agent still does is recorded."""
         known_session = self._known_sessions.pop((key, hook.session), None)
@@ -414,7 +414,7 @@ class HookRecorder:
         events: Sequence[NewEvent] = (),
         *,
         make: MakeEvents | None = None,
-        read_back: Look | None = None,
+        read_back: ReadBack | None = None,
     ) -> WriteResult:
         """Write. Raises NotFound where the session is gone, ServiceBusy, and Invalid for what cannot be kept."""
         deadline = time.monotonic() + WRITE_WITHIN

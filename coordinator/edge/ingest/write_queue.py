@@ -60,7 +60,7 @@ T = TypeVar("T")
 MakeAnswer = Callable[[Sequence[Outcome]], bytes]
 # Events that depend on what the database holds, and what else their caller wants to know of it.
 MakeEvents = Callable[[], tuple[Any, Sequence[NewEvent]]]
-Look = Callable[[], Any]
+ReadBack = Callable[[], Any]
 Result = list[Outcome] | bytes | SignalboxError
 
 
@@ -82,7 +82,7 @@ class WriteJob:
     work: Callable[[], Any] | None = None
     make: MakeEvents | None = None
     created: Any = None
-    read_back: Look | None = None
+    read_back: ReadBack | None = None
     read_values: Any = None
     prepared: list[PreparedEvent] = field(default_factory=list)
     given_up: bool = False
@@ -207,7 +207,7 @@ class GroupWriter:
         deadline: float,
         size: int,
         make: MakeEvents | None = None,
-        read_back: Look | None = None,
+        read_back: ReadBack | None = None,
     ) -> WriteResult:
         """Have the events written, those `items` or those that `make` makes; raises as `submit` and `perform` do.
 
@@ -222,7 +222,7 @@ class GroupWriter:
         return WriteResult(outcomes, job.created, job.read_values)
 
     def enqueue_small_event_write(
-        self, items: list[NewEvent], *, deadline: float, size: int, read_back: Look | None = None
+        self, items: list[NewEvent], *, deadline: float, size: int, read_back: ReadBack | None = None
     ) -> WriteJob:
         """Have events of less than `SLOW_TO_PREPARE` bytes written; `is_answered` and `written` wait.
 
@@ -272,7 +272,7 @@ class GroupWriter:
     async def wait_for_job_until_deadline(self, job: WriteJob) -> Any:
         """Wait for the job as long as it has; return its result. Raises what it was refused for."""
         job.alarm = job.loop.call_later(
-            max(job.deadline - time.monotonic(), 0.01), self.abandon_write_job, job
+            max(job.deadline - time.monotonic(), 0.01), self.time_out_write_job, job
         )
         try:
             result = await job.answer
@@ -284,7 +284,7 @@ class GroupWriter:
             raise result
         return result
 
-    def abandon_write_job(self, job: WriteJob) -> None:
+    def time_out_write_job(self, job: WriteJob) -> None:
         """The time is up: what is not begun is not written any more; what is begun has a little longer."""
         with self._some:
             job.given_up = not job.begun
@@ -489,17 +489,17 @@ def write_events_or_run_job(job: WriteJob, now: datetime) -> Any:
 
 def run_job_reads_after_commit(group: Sequence[WriteJob]) -> None:
     """Answer what jobs ask after the commit, each question once."""
-    looks_seen: dict[Look, Any] = {}
+    read_values_by_callback: dict[ReadBack, Any] = {}
     for job in group:
         if job.read_back is None:
             continue
-        if job.read_back not in looks_seen:
+        if job.read_back not in read_values_by_callback:
             try:
-                looks_seen[job.read_back] = job.read_back()
+                read_values_by_callback[job.read_back] = job.read_back()
             except DatabaseError as problem:
                 log.warning("What a caller asks after its events cannot be read: %s", str(problem).strip())
-                looks_seen[job.read_back] = None
-        job.read_values = looks_seen[job.read_back]
+                read_values_by_callback[job.read_back] = None
+        job.read_values = read_values_by_callback[job.read_back]
 
 
 def write_event_batch_once(job: WriteJob, now: datetime) -> Result:

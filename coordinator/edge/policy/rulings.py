@@ -378,7 +378,11 @@ def compute_budget_ruling(
     in_force = budgets.load_active_budgets() if known_budgets is None else known_budgets
     now = timezone.now()
     return budgets.decide_by_budgets(
-        in_force, agents, session_id, now, is_counted=lambda: not key_quotas.is_quota_reached(caller, now)
+        in_force,
+        agents,
+        session_id,
+        now,
+        are_writes_counted=lambda: not key_quotas.is_quota_reached(caller, now),
     )
 
 

@@ -97,7 +97,7 @@ class StdioBackend:
         self._starts = self._failures = 0
         self._started_at = self._not_before = 0.0
         self._last_words = ""
-        self._telling: set[asyncio.Task[None]] = set()
+        self._background_tasks: set[asyncio.Task[None]] = set()
         self.used_at = time.monotonic()
 
     @property
@@ -123,7 +123,7 @@ class StdioBackend:
         `old` is on time.monotonic's clock. What failed lately is kept, for its patience.
         """
         self.drop_expired_stdio_sessions()
-        at_rest = not self.is_running and self.is_idle and not self._sessions and not self._telling
+        at_rest = not self.is_running and self.is_idle and not self._sessions and not self._background_tasks
         return at_rest and max(self.used_at, self._not_before) < old
 
     def can_forward_request_now(self, session: StdioSession | None) -> bool:
@@ -251,7 +251,7 @@ class StdioBackend:
         self.schedule_send_to_server(envelopes.build_notification_line(CANCELLED, cancellation))
 
     def schedule_send_to_server(self, line: bytes) -> None:
-        if len(self._telling) >= MAX_BACKGROUND_TASKS:
+        if len(self._background_tasks) >= MAX_BACKGROUND_TASKS:
             self.kill_process("It does not read its input.")
         else:
             self.schedule_backend_coroutine(self.send_line_ignoring_errors(line))
@@ -478,8 +478,8 @@ class StdioBackend:
 
     def schedule_backend_coroutine(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
 
 
 def build_server_ended_error_line(number: bytes, text: str) -> bytes:

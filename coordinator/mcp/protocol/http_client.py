@@ -21,7 +21,7 @@ from coordinator.lib.sockets import has_unread_data
 from coordinator.mcp.protocol.answer_limits import AnswerByteLimits, AnswerLimitExceeded, AnswerReservation
 
 Headers = Sequence[tuple[str, str]]
-Look = Callable[[], Awaitable[None]]  # raises where a request must not go out after all
+PermissionRecheck = Callable[[], Awaitable[None]]  # raises where a request must not go out after all
 CONNECT_WITHIN = 10.0
 LOOK_HOLDS = 0.05  # seconds after which what was found before a request may have changed
 MOST_HEAD = 64 * 1024  # bytes of an answer's status and headers
@@ -99,7 +99,7 @@ class HttpClient:
         body: bytes = b"",
         *,
         within: float,
-        recheck: Look | None = None,
+        recheck: PermissionRecheck | None = None,
     ) -> UpstreamAnswer:
         """Send a request and return its answer when its headers are there, within so many seconds.
 
@@ -154,7 +154,7 @@ class HttpClient:
         self._idle.clear()
 
     async def connect_then_recheck_permission(
-        self, target: UpstreamAddress, recheck: Look | None
+        self, target: UpstreamAddress, recheck: PermissionRecheck | None
     ) -> HttpConnection:
         started_at = time.monotonic()
         connection = await self.connect_to_target(target)

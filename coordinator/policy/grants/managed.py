@@ -33,7 +33,7 @@ class ManagedServers:
         """Return the servers and tools that the call means: registered ones, else those that grants name."""
         return find_called_tools(call, self.servers) or find_called_tools(call, self.granted)
 
-    def find_first_server_tool_of_call(self, call: str) -> ServerTool | None:
+    def resolve_server_tool_of_call(self, call: str) -> ServerTool | None:
         """Return one of `find_called_tools`, else the names in the call; None for a built-in tool."""
         server_id, separator, tool = call.removeprefix(PREFIX).partition("__")
         if not call.startswith(PREFIX) or not (separator and server_id and tool):

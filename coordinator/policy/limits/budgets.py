@@ -395,11 +395,11 @@ def decide_by_budgets(
     session_id: str,
     now: datetime,
     *,
-    is_counted: Callable[[], bool] = lambda: True,
+    are_writes_counted: Callable[[], bool] = lambda: True,
 ) -> Ruling:
     """Return what the budgets say of the next call in a session: denied, asked about, or nothing.
 
-    `is_counted` says whether what the caller does is still written today, and so in the budgets' sums.
+    `are_writes_counted` says whether what the caller does is still written today, and so in the budgets' sums.
     """
     acting = [budget for budget in budgets if budget.can_block and not budget.is_lifted(now)]
     ruling = NO_OPINION
@@ -412,7 +412,7 @@ def decide_by_budgets(
             ruling = stricter_ruling(ruling, ruling_for_spent_budget(budget))
         elif budget.use.unpriced:
             ruling = stricter_ruling(ruling, ruling_for_unpriced_tokens(budget))
-        elif not is_counted():
+        elif not are_writes_counted():
             ruling = stricter_ruling(ruling, ruling_for_key_over_storage_quota(budget))
     return ruling
 

@@ -13,7 +13,7 @@ from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.models.mcp import GrantWord
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.mcp.filters import STANDINGS, UNUSED, GrantFilter, filter_grants_by_state
+from dashboard.mcp.filters import STATE_CHOICES, UNUSED, GrantFilter, filter_grants_by_state
 from dashboard.mcp.tables import GrantTable
 
 PAGE = 50
@@ -46,7 +46,7 @@ def list_grants(request: HtmxHttpRequest) -> HttpResponse:
         "query": query,
         "standings": [
             (value, filter_label_with_result_count(label, numbers.get(value, 0)))
-            for value, label in STANDINGS
+            for value, label in STATE_CHOICES
         ],
         "permissions": GrantWord.choices,
         "unused": UNUSED,

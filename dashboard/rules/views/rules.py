@@ -222,9 +222,9 @@ def judge_call_from_query(request: HtmxHttpRequest, saved: Sequence[DecisionRule
     servers = grants.managed.servers
     text = build_call_text_from_description(tool, about)
     ruling = policy.decide_by_tool_rules(saved, tool, text, agent or None, program, servers=servers)
-    verdict, rule_number = (
+    verdict, server_tool = (
         grants.decide_by_applicable_grants(tool, agent, now),
-        grants.managed.find_first_server_tool_of_call(tool),
+        grants.managed.resolve_server_tool_of_call(tool),
     )
     return TestedCall(
         tool,
@@ -232,7 +232,7 @@ def judge_call_from_query(request: HtmxHttpRequest, saved: Sequence[DecisionRule
         agent,
         program,
         ruling,
-        rule_number,
+        server_tool,
         verdict,
         policy.stricter_of_ruling_and_grant_verdict(ruling, verdict),
     )

@@ -122,7 +122,7 @@ def save_or_delete_session_list_view(request: HtmxHttpRequest) -> HttpResponse:
         if deleted := request.POST.get("delete", ""):
             if not (deleted.isascii() and deleted.isdecimal() and len(deleted) < 19):
                 raise BadRequest("There is no such view.")
-            name = session_lists.delete_session_view(int(deleted), user=request.user)
+            name = session_lists.delete_saved_session_view(int(deleted), user=request.user)
             messages.success(request, f"Deleted the view “{name}”.")
         else:
             query = QueryDict(back, mutable=True)
