@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -27,11 +26,6 @@ def instant_microseconds_sql(column: str, on: BaseDatabaseWrapper = connection) 
 def cast_to_text_sql(column: str) -> str:
     """Return SQL for what a column holds as text: in SQLite another program may have stored a BLOB, or a number."""
     return f"CAST({column} AS TEXT)"
-
-
-def adapt_boolean_value(value: Any) -> Any:
-    """Return a foreign value as a boolean column takes it: PostgreSQL's refuses integers."""
-    return value if is_sqlite() or not isinstance(value, int) else bool(value)
 
 
 def adapt_text_values(values: Sequence[str | int]) -> list[str | int]:

@@ -15,7 +15,6 @@ import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -390,10 +389,3 @@ def is_sqlite_damage_error(problem: sqlite3.DatabaseError) -> bool:
         sqlite3.SQLITE_NOTADB,
         sqlite3.SQLITE_IOERR,
     )
-
-
-def describe_unreadable_source_rows(tables: dict[str, CopiedTable]) -> Iterator[str]:
-    """Yield, in words, what of the source could not be read."""
-    for table in tables.values():
-        for damage in table.damage:
-            yield f"{table.name}: {damage}"

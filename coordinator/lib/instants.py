@@ -18,8 +18,6 @@ from functools import lru_cache
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-# No offset reaches further, so an instant's text begins with its UTC date or a neighbour of it.
-FURTHEST_OFFSET = timedelta(hours=15)
 QUARTER_MS = 900_000  # of an hour: days of today's time zones begin with one
 
 _READABLE = re.compile(

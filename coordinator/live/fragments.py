@@ -93,10 +93,6 @@ def register_live_view(view: LiveView) -> None:
     VIEWS[view.name] = view
 
 
-def registered_topics() -> frozenset[str]:
-    return frozenset(_renderers) | frozenset(_summaries)
-
-
 @dataclass(slots=True)
 class LastViewSummary:
     """How a view was summed up last, and the change that it was drawn after."""

@@ -17,7 +17,7 @@ from coordinator.errors import BadRequest, SignalboxError
 from coordinator.lib.storable import is_storable_text
 from coordinator.models import PermissionRequest
 from coordinator.policy.requests import question_requests, questions
-from coordinator.policy.requests.approvals import additions_of_approval, request_subject
+from coordinator.policy.requests.approvals import additions_of_approval
 from coordinator.policy.requests.questions import (
     ANSWERED,
     MAX_CHOICES,
@@ -286,11 +286,4 @@ def answer_one_request(
         raise BadRequest(NOT_SHOWN)
     return approvals.answer_request(
         request_id, form["answer"], person=user, judged=form["seen"][request_id], reason=form["reason"]
-    )
-
-
-def first_question_of_request(row: PermissionRequest) -> str:
-    """Return the first question of a request in one line; empty if it asks none."""
-    return questions.question_or_plan_in_one_line(
-        request_subject(row).tool_name, request_subject(row).tool_input
     )

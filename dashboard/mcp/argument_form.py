@@ -26,7 +26,6 @@ MAX_DESCRIPTION = 600  # characters
 LONG_TEXT = 200  # longest text that a one-line field is used for
 RAW = "arguments"
 NOT_SENT = ("", "—")
-ABSENT = object()
 SCALARS = ("string", "integer", "number", "boolean")
 
 

@@ -73,7 +73,6 @@ class Minimap:
     slices: list[MinimapSlice]
     x: float
     width: float
-    has_questions: bool
 
 
 def build_minimap(
@@ -117,9 +116,7 @@ def build_minimap(
         )
         x += width
     left_edge, right = minimap_frame_percent_range(slices, frame)
-    return Minimap(
-        slices, round(left_edge, 2), round(right - left_edge, 2), any(slot.question_count for slot in slots)
-    )
+    return Minimap(slices, round(left_edge, 2), round(right - left_edge, 2))
 
 
 def describe_slice(slot: DensitySlot, began_us: int) -> str:

@@ -120,7 +120,7 @@ def test_plugin_permissions(case: dict[str, Any]) -> None:
     permission = case.get("grant") or case["revoke"]
     if case["expected"].startswith("["):
         assert change("mind.p", permission, actor=AGENT, now=NOW) == json.loads(case["expected"])
-        assert plugin_permissions.load_plugin_permissions("mind.p") == json.loads(case["expected"])
+        assert PluginSetting.objects.get().allowed_permissions == json.loads(case["expected"])
         return
     with pytest.raises((Conflict, NotFound)):
         change("mind.p", permission, actor=AGENT, now=NOW)
@@ -133,7 +133,7 @@ def test_pg_10_permissions_never_leak_to_another_plugin() -> None:
     for name in ("mind.p", "mind.q"):
         PluginSetting.objects.create(plugin_id=name, allowed_permissions=[])
     plugin_permissions.add_plugin_permission("mind.p", "FileRead", actor=AGENT, now=NOW)
-    assert plugin_permissions.load_plugin_permissions("mind.q") == []
+    assert PluginSetting.objects.get(pk="mind.q").allowed_permissions == []
 
 
 def test_pg_11_only_the_nine_permissions_can_be_granted() -> None:

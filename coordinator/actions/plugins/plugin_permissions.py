@@ -19,11 +19,6 @@ from coordinator.models.plugins import PluginPermission
 KNOWN = tuple(PluginPermission.values)
 
 
-def load_plugin_permissions(plugin_id: str) -> list[str]:
-    """Return the permissions the plugin holds. Raises NotFound, or Conflict where the column is no list."""
-    return read_plugin_permissions(lock_plugin_row(plugin_id))
-
-
 def has_plugin_permission(plugin_id: str, permission: str) -> bool:
     """Return whether the plugin holds `permission`; an unknown plugin or an unreadable column holds nothing."""
     row = PluginSetting.objects.filter(pk=plugin_id).first()

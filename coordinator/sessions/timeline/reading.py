@@ -237,12 +237,6 @@ class SessionTimeline:
         newer = self.events_from_position(position).exists()
         return EventWindow(events[:limit][::-1], older=len(events) > limit, newer=newer)
 
-    def read_events_between(self, first: EventPosition, last: EventPosition, limit: int) -> EventWindow:
-        """Return the events from `first` to `last`, both included."""
-        events = self.fetch_timeline_events(self.events_from_position(first), limit + 1)
-        inside = [event for event in events if event.event_position <= last]
-        return EventWindow(inside[:limit], older=True, newer=True)
-
     def read_events_around(self, position: EventPosition, limit: int) -> EventWindow:
         """Return a window in which `place` is a third of the way down."""
         before = self.fetch_timeline_events(self.events_before_position(position).reverse(), limit // 3 + 1)
