@@ -70,7 +70,7 @@ class RefuseNul:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         cookie = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
         if "\x00" in request.path + cookie or "%00" in request.META.get("QUERY_STRING", ""):
-            return refuse_nul_character(request, "the address")
+            return build_nul_character_response(request, "the address")
         return self.get_response(request)
 
 
@@ -86,10 +86,10 @@ class RefuseNulInForms(MiddlewareMixin):
         if request.method != "POST" or not request.path.startswith(settings.PAGES):
             return None
         holds_nul = any("\x00" in text for name, values in request.POST.lists() for text in (name, *values))
-        return refuse_nul_character(request, "a form") if holds_nul else None
+        return build_nul_character_response(request, "a form") if holds_nul else None
 
 
-def refuse_nul_character(request: HttpRequest, where: str) -> HttpResponse:
+def build_nul_character_response(request: HttpRequest, where: str) -> HttpResponse:
     # Not raised: Django would log a traceback for each.
     refuse: Callable[..., HttpResponse] = get_resolver().resolve_error_handler(400)
     return refuse(request, exception=BadRequest(f"a NUL character in {where}"))

@@ -157,7 +157,7 @@ def make_secret_key_file(path: Path) -> None:
 def make_data_folder_private(folder: Path) -> None:
     """Have the data folder, and what lies in it, for this user alone; mend what is ours, refuse what is not."""
     try:
-        private_files.make_folder_private(folder)
+        private_files.ensure_private_folder(folder)
         for name in ("attachments", "thumbnails"):
             private_files.make_tree_private(folder / name)
     except (OSError, private_files.PathNotPrivate) as problem:
@@ -168,7 +168,7 @@ def make_database_private(path: Path) -> None:
     """Have SQLite's file, and those that it keeps beside, for this user alone; where it may lie elsewhere, too."""
     try:
         if path.parent.exists():
-            private_files.require_directory_safe_from_others(path)
+            private_files.secure_parent_folder(path)
         for suffix in ("", "-wal", "-shm", "-journal", ".migrating", ".people-wait"):
             private_files.make_file_private(path.with_name(path.name + suffix))
     except (OSError, private_files.PathNotPrivate) as problem:
@@ -431,7 +431,7 @@ if SQLITE_SYNCHRONOUS not in {"NORMAL", "FULL", "EXTRA"}:
     raise ImproperlyConfigured("SIGNALBOX_SQLITE_SYNCHRONOUS must be NORMAL, FULL or EXTRA.")
 
 
-def sqlite_database_settings(path: Path | str) -> dict[str, Any]:
+def secure_sqlite_file_and_build_settings(path: Path | str) -> dict[str, Any]:
     """Return Django's settings for one SQLite file, set up for many readers and short writers."""
     make_database_private(Path(path).absolute())
     return {
@@ -472,14 +472,14 @@ def extract_ports_from_database_url(url: str) -> tuple[str, dict[str, str]]:
 def database_settings_from_url(url: str) -> dict[str, Any]:
     """Return Django's settings for `DATABASE_URL`: `postgres://…`, `sqlite:///path`, or nothing at all."""
     if not url:
-        return sqlite_database_settings(DATA_DIR / "signalbox.sqlite3")
+        return secure_sqlite_file_and_build_settings(DATA_DIR / "signalbox.sqlite3")
     try:
         without_ports, ports = extract_ports_from_database_url(url)
         parsed: dict[str, Any] = dict(dj_database_url.parse(without_ports)) | ports
     except ValueError as problem:
         raise ImproperlyConfigured(f"DATABASE_URL cannot be read: {problem}") from None
     if parsed["ENGINE"] == "django.db.backends.sqlite3":
-        return sqlite_database_settings(parsed["NAME"] or DATA_DIR / "signalbox.sqlite3")
+        return secure_sqlite_file_and_build_settings(parsed["NAME"] or DATA_DIR / "signalbox.sqlite3")
     if parsed["ENGINE"] != "django.db.backends.postgresql":
         raise ImproperlyConfigured("DATABASE_URL must start with postgres:// or sqlite:///.")
     return parsed | {

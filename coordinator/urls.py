@@ -7,10 +7,10 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from coordinator.api import api
-from coordinator.identity.declarations import allow_anonymous_access
+from coordinator.identity.declarations import declare_anonymous_access
 
 urlpatterns = [
-    path("", allow_anonymous_access(RedirectView.as_view(pattern_name="overview")), name="home"),
+    path("", declare_anonymous_access(RedirectView.as_view(pattern_name="overview")), name="home"),
     path("ui/", include("dashboard.frame.urls")),
     path("admin/", admin.site.urls),
     path("", api.urls),

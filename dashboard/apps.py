@@ -18,7 +18,9 @@ class DashboardConfig(AppConfig):
         """Register the renderers of rows and of the rail's badges at the live stream."""
         fragments, rail = import_module("coordinator.live.fragments"), import_module("dashboard.frame.rail")
         register = fragments.register_fragment_renderer
-        with_allowance = import_module("dashboard.rendering.allowance").with_allowance
+        wrap_with_rendering_allowance = import_module(
+            "dashboard.rendering.allowance"
+        ).wrap_with_rendering_allowance
         for entry in rail.ENTRIES:
             if entry.badge:
                 fragments.register_topic_summary(
@@ -26,10 +28,12 @@ class DashboardConfig(AppConfig):
                 )
         register(
             "chat_messages",
-            with_allowance(import_module("dashboard.chat.messages").build_chat_message_fragments),
+            wrap_with_rendering_allowance(
+                import_module("dashboard.chat.messages").build_chat_message_fragments
+            ),
         )
         rows = import_module("dashboard.sessions.rows")
-        register("sessions", with_allowance(rows.build_session_row_fragments))
+        register("sessions", wrap_with_rendering_allowance(rows.build_session_row_fragments))
         register("session_titles", rows.build_session_title_fragments)
         register("permission_requests", rows.build_waiting_request_count_fragments)
         fragments.register_live_view(rows.VIEW)

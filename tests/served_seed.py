@@ -15,7 +15,7 @@ def main() -> None:
     from coordinator.operations import startup
 
     call_command("migrate", verbosity=0, skip_checks=True)
-    startup.prepare_static_files(say=str)
+    startup.collect_static_files_if_changed(say=str)
     fill()
 
 
@@ -25,7 +25,7 @@ def fill() -> None:
     from django.utils import timezone
 
     from coordinator.actions.people.keys import SHOWN, hash_api_key
-    from coordinator.actions.usage.activity import count_tool_activity_by_hour
+    from coordinator.actions.usage.activity import refresh_due_activity_hours
     from coordinator.identity.scopes import SCOPES
     from coordinator.models import ApiKey
     from tests.served import KEYS, PEOPLE
@@ -44,7 +44,7 @@ def fill() -> None:
     for name, password in PEOPLE.items():
         user = User.objects.create_user(name, password=password)
         user.groups.add(Group.objects.get(name=name.rstrip("2")))
-    count_tool_activity_by_hour(timezone.now())  # two weeks of hours: a third of a second of each server's
+    refresh_due_activity_hours(timezone.now())  # two weeks of hours: a third of a second of each server's
 
 
 if __name__ == "__main__":

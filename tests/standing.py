@@ -50,7 +50,7 @@ class Standing:
 
     def _restore(self, *, keep_changes: bool) -> None:
         if not keep_changes:
-            triggers.restore_triggers(self.on)
+            triggers.synchronize_feed_triggers(self.on)
         left_alone = OF_THE_SERVER if keep_changes else set()
         if keep_changes and self._are_jobs_periodic():
             left_alone = left_alone | {"jobs"}

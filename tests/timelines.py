@@ -36,7 +36,7 @@ def add_events(session: Session, events: Iterable[dict[str, Any]], *, context: b
         row = Event(session=session, timestamp=text, **fields)
         read = instants.parse_instant(text)
         rows.append(row)
-        contexts.append((instants.to_microseconds(read or BEGAN), beside))
+        contexts.append((instants.instant_to_microseconds(read or BEGAN), beside))
     Event.objects.bulk_create(rows)
     if context:
         EventContext.objects.bulk_create(
@@ -44,7 +44,7 @@ def add_events(session: Session, events: Iterable[dict[str, Any]], *, context: b
                 event=row,
                 session_id=session.pk,
                 instant_us=instant,
-                received_at=instants.to_microseconds(BEGAN) // 1000,
+                received_at=instants.instant_to_microseconds(BEGAN) // 1000,
                 **beside,
             )
             for row, (instant, beside) in zip(rows, contexts, strict=True)

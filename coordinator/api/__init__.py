@@ -1,8 +1,8 @@
 """The REST API: one NinjaAPI, one router per noun. `/api/docs` shows it, `/api/openapi.json` describes it.
 
-A router is added here with one line. Its operations say who may call them with `auth=require_scopes(…)`, or `auth=None`
-for everybody (coordinator.api.auth); they parse, call one action, and shape the answer. Errors are those of
-coordinator.errors and become `{"detail": …}`.
+A router is added here with one line. Its operations say who may call them with `auth=build_scoped_key_auth(…)`, or
+`auth=None` for everybody (coordinator.api.auth); they parse, call one action, and shape the answer. Errors are those
+of coordinator.errors and become `{"detail": …}`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from coordinator.api import (
     transcripts,
 )
 from coordinator.api.application import SignalboxAPI
-from coordinator.identity.declarations import allow_anonymous_access, require_safe
+from coordinator.identity.declarations import declare_anonymous_access, require_safe
 
 DESCRIPTION = """
 The Agent Coordinator's API for runners, executors and operators, and Signalbox's own under `/api/`.
@@ -65,7 +65,7 @@ api = SignalboxAPI(
     description=DESCRIPTION,
     docs_url="/api/docs",
     openapi_url="/api/openapi.json",
-    docs_decorator=lambda view: require_safe(allow_anonymous_access(view)),
+    docs_decorator=lambda view: require_safe(declare_anonymous_access(view)),
     urls_namespace="api",
 )
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from ninja import Field, Schema
 from pydantic import AwareDatetime
 
-from coordinator.api.auth import require_scopes
+from coordinator.api.auth import build_scoped_key_auth
 from coordinator.api.router import Router
 from coordinator.errors import Forbidden, UnprocessableRequest
 from coordinator.identity.keys import KeyIdentity
@@ -118,7 +118,7 @@ def resolve_agent_for_access_check(caller: KeyIdentity, agent_id: str | None) ->
 
 @router.get(
     "/access/agents/{agent_id}",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response=AgentAccess,
     summary="List what an agent may call",
 )
@@ -128,14 +128,18 @@ def list_agent_access(
     """Returns the servers and tools that the agent may call or ask for, now or `at`; with `denied`, the others too."""
     caller: KeyIdentity = request.auth  # type: ignore[attr-defined] # set by the guard
     resolve_agent_for_access_check(caller, agent_id)
-    return build_agent_access(agent_id, timezone.now(), at=at, denied=denied)
+    return agent_access_as_json(agent_id, timezone.now(), at=at, denied=denied)
 
 
-def build_agent_access(agent_id: str, now: datetime, *, at: datetime | None, denied: bool) -> dict[str, Any]:
+def agent_access_as_json(
+    agent_id: str, now: datetime, *, at: datetime | None, denied: bool
+) -> dict[str, Any]:
     """Return the body of `AgentAccess`."""
     policies = access.default_policies_by_server(now, agent_id)
     # No tool has the empty name: it represents a tool that nobody has listed.
-    tools = {server: ["", *names] for server, names in mcp_tools.list_tool_names(policies).items()}
+    tools = {
+        server: ["", *names] for server, names in mcp_tools.collect_tool_names_by_server(policies).items()
+    }
     matrix = access.resolve_access_matrix([agent_id], tools, now, at=at)
     servers = []
     for (_, server_id), verdicts in matrix.items():

@@ -11,17 +11,17 @@ from ninja import Query, Schema, Status
 from pydantic import BaseModel, Field
 
 from coordinator.actions.agents import blueprints as actions
-from coordinator.api.auth import require_scopes
+from coordinator.api.auth import build_scoped_key_auth
 from coordinator.api.router import Router
 from coordinator.api.runs import RunDemands
-from coordinator.api.shared_types import Text, calling_key, error_responses
+from coordinator.api.shared_types import Text, error_responses, get_request_key_identity
 from coordinator.identity.scopes import READERS
 from coordinator.models import Blueprint
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
 from coordinator.runs.blueprints import (
     blueprint_as_json,
     find_runner_agent,
-    has_blueprint_run_in_progress,
+    has_key_blueprint_run_in_progress,
     load_runner_agents,
     mask_blueprint_for_key,
     resolved_blueprint_as_json,
@@ -30,7 +30,7 @@ from coordinator.runs.blueprints import (
 
 router = Router(tags=["Agents (blueprints)"])
 
-EDITORS = require_scopes("operator")
+EDITORS = build_scoped_key_auth("operator")
 
 
 class StdioServer(BaseModel):
@@ -130,7 +130,7 @@ class BlueprintQuery(Schema):
 
 @router.get(
     "/agents",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response={200: list[BlueprintOut], **error_responses()},
     exclude_unset=True,
     operation_id="list_blueprints",
@@ -139,7 +139,7 @@ class BlueprintQuery(Schema):
 def list_blueprints(request: HttpRequest, listing: Query[BlueprintQuery]) -> list[dict[str, Any]]:
     """By name, as stored, inactive ones included; then the procedural agents that runners registered."""
     wanted_tags = {tag.strip() for tag in (listing.tags or "").split(",") if tag.strip()}
-    rows, key = list(Blueprint.objects.order_by("name")), calling_key(request)
+    rows, key = list(Blueprint.objects.order_by("name")), get_request_key_identity(request)
     shapes = [blueprint_as_json(row) for row in rows if wanted_tags <= set(row.tags or ())]
     written = {row.name for row in rows}
     shapes += [
@@ -158,7 +158,7 @@ class BlueprintForm(Schema):
 
 @router.get(
     "/agents/{name}",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response={200: BlueprintOut, **error_responses(404)},
     exclude_unset=True,
     operation_id="get_blueprint",
@@ -172,12 +172,12 @@ def get_blueprint(request: HttpRequest, name: Text, form: Query[BlueprintForm]) 
     """
     brought = None if Blueprint.objects.filter(pk=name).exists() else find_runner_agent(name)
     if brought is not None:
-        return mask_blueprint_for_key(calling_key(request), brought.runner_agent_as_json())
+        return mask_blueprint_for_key(get_request_key_identity(request), brought.runner_agent_as_json())
     blueprint = actions.find(name)
-    if has_blueprint_run_in_progress(calling_key(request), name):
+    if has_key_blueprint_run_in_progress(get_request_key_identity(request), name):
         return unmasked_blueprint_as_json(blueprint, raw=form.raw)
     shape = blueprint_as_json(blueprint) if form.raw else resolved_blueprint_as_json(blueprint)
-    return mask_blueprint_for_key(calling_key(request), shape)
+    return mask_blueprint_for_key(get_request_key_identity(request), shape)
 
 
 @router.post(
@@ -191,9 +191,14 @@ def get_blueprint(request: HttpRequest, name: Text, form: Query[BlueprintForm]) 
 def create_blueprint(request: HttpRequest, body: NewBlueprint) -> Status[dict[str, Any]]:
     """The name becomes part of paths: letters, digits, hyphens and underscores, at most 60."""
     blueprint = actions.add_blueprint(
-        body.name, body.stored_fields(), actor=calling_key(request).caller_actor, now=timezone.now()
+        body.name,
+        body.stored_fields(),
+        actor=get_request_key_identity(request).caller_actor,
+        now=timezone.now(),
     )
-    return Status(201, mask_blueprint_for_key(calling_key(request), blueprint_as_json(blueprint)))
+    return Status(
+        201, mask_blueprint_for_key(get_request_key_identity(request), blueprint_as_json(blueprint))
+    )
 
 
 @router.patch(
@@ -207,9 +212,9 @@ def create_blueprint(request: HttpRequest, body: NewBlueprint) -> Status[dict[st
 def edit_blueprint(request: HttpRequest, name: Text, body: BlueprintEdit) -> dict[str, Any]:
     """Only the given fields change. A value that was shown as `***` and is sent back stays as it is."""
     edited = actions.edit(
-        name, body.stored_fields(), actor=calling_key(request).caller_actor, now=timezone.now()
+        name, body.stored_fields(), actor=get_request_key_identity(request).caller_actor, now=timezone.now()
     )
-    return mask_blueprint_for_key(calling_key(request), blueprint_as_json(edited))
+    return mask_blueprint_for_key(get_request_key_identity(request), blueprint_as_json(edited))
 
 
 class BlueprintStatus(Enum):
@@ -236,9 +241,9 @@ class NewBlueprintStatus(BaseModel):
 def set_blueprint_status(request: HttpRequest, name: Text, body: NewBlueprintStatus) -> dict[str, Any]:
     """An inactive blueprint is still listed; clients hide it."""
     changed = actions.change_blueprint_status(
-        name, body.status.value, actor=calling_key(request).caller_actor, now=timezone.now()
+        name, body.status.value, actor=get_request_key_identity(request).caller_actor, now=timezone.now()
     )
-    return mask_blueprint_for_key(calling_key(request), blueprint_as_json(changed))
+    return mask_blueprint_for_key(get_request_key_identity(request), blueprint_as_json(changed))
 
 
 @router.delete(
@@ -250,5 +255,5 @@ def set_blueprint_status(request: HttpRequest, name: Text, body: NewBlueprintSta
 )
 def delete_blueprint(request: HttpRequest, name: Text) -> Status[None]:
     """Sessions keep its name."""
-    actions.remove_blueprint(name, actor=calling_key(request).caller_actor, now=timezone.now())
+    actions.remove_blueprint(name, actor=get_request_key_identity(request).caller_actor, now=timezone.now())
     return Status(204, None)

@@ -87,12 +87,12 @@ class SignalboxAPI(NinjaAPI):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(parser=JsonParser(), renderer=JsonRenderer(), **options)
-        self.add_exception_handler(SignalboxError, self.answer_error)
-        self.add_exception_handler(HttpError, self.answer_http_error)
-        self.add_exception_handler(OperationalError, self.answer_busy_database)
-        self.add_exception_handler(InterfaceError, self.answer_busy_database)
-        self.add_exception_handler(OverflowError, self.answer_out_of_range)
-        self.add_exception_handler(DataError, self.answer_out_of_range)
+        self.add_exception_handler(SignalboxError, self.build_service_error_response)
+        self.add_exception_handler(HttpError, self.build_http_error_response)
+        self.add_exception_handler(OperationalError, self.build_busy_database_response)
+        self.add_exception_handler(InterfaceError, self.build_busy_database_response)
+        self.add_exception_handler(OverflowError, self.build_out_of_range_response)
+        self.add_exception_handler(DataError, self.build_out_of_range_response)
 
     def get_openapi_schema(self, **_options: Any) -> OpenAPISchema:
         """Return the OpenAPI document, with the operations that the edge serves."""
@@ -150,7 +150,7 @@ class SignalboxAPI(NinjaAPI):
         """Return JSON's type alone: its charset is always UTF-8, and the recorded answers name none."""
         return "application/json"
 
-    def answer_error(self, request: HttpRequest, error: Any) -> HttpResponse:
+    def build_service_error_response(self, request: HttpRequest, error: Any) -> HttpResponse:
         """Answer an expected error with its status, its detail and, where it has one, Retry-After."""
         response = self.create_response(request, {"detail": error.detail}, status=error.status)
         if error.retry_after is not None:
@@ -159,7 +159,7 @@ class SignalboxAPI(NinjaAPI):
             response.headers["WWW-Authenticate"] = "Bearer"
         return response
 
-    def answer_http_error(self, request: HttpRequest, error: Any) -> HttpResponse:
+    def build_http_error_response(self, request: HttpRequest, error: Any) -> HttpResponse:
         """Answer ninja's own errors; a body that is not JSON in the recorded form."""
         if isinstance(error.__cause__, UNREADABLE):
             validation_error = {
@@ -172,19 +172,21 @@ class SignalboxAPI(NinjaAPI):
             return self.create_response(request, {"detail": [validation_error]}, status=422)
         return self.create_response(request, {"detail": error.message}, status=error.status_code)
 
-    def answer_busy_database(self, request: HttpRequest, error: Any) -> HttpResponse:
+    def build_busy_database_response(self, request: HttpRequest, error: Any) -> HttpResponse:
         """A lock that did not come free in time, a database that only reads, or one that went away.
 
         It may have gone while it committed: only then was something written.
         """
         meters.BUSY.add()
         busy = ServiceBusy(NO_DATABASE, retry_after=1)
-        return self.answer_error(request, busy)
+        return self.build_service_error_response(request, busy)
 
-    def answer_out_of_range(self, request: HttpRequest, error: Any) -> HttpResponse:
+    def build_out_of_range_response(self, request: HttpRequest, error: Any) -> HttpResponse:
         """A number or an instant that no column holds (2**63, the year 10000 in UTC): nothing was written."""
         message = str(error).strip().partition("\n")[0]
-        return self.answer_error(request, UnprocessableRequest(f"A value is out of range: {message}."))
+        return self.build_service_error_response(
+            request, UnprocessableRequest(f"A value is out of range: {message}.")
+        )
 
     def validation_error_from_error_contexts(
         self, error_contexts: list[ValidationErrorContext[Any]]
@@ -200,7 +202,10 @@ class SignalboxAPI(NinjaAPI):
 
 
 def read_operation_body_limit(operation: Operation) -> BodyAllowance:
-    """Return how much an operation may be sent: `limit_body`, or JSON where it changes something and asks who calls."""
+    """Return how much an operation may be sent.
+
+    That is what `declare_request_body_allowance` says, or JSON where it changes something and asks who calls.
+    """
     if SAFE_METHODS.issuperset(operation.methods) or not operation.auth_callbacks:
         return SMALL
     allowance: BodyAllowance = getattr(operation.view_func, "body_allowance", JSON)

@@ -46,7 +46,7 @@ def require_local_caller(host: str, headers: Mapping[str, str | None], forwarded
         )
 
 
-def refuse_browser_requests(headers: Mapping[str, str | None]) -> None:
+def require_non_browser_request(headers: Mapping[str, str | None]) -> None:
     """Without keys, keep every browser from a request that does something or is held, though it only reads by name.
 
     Browsers that know no Sec-Fetch headers send no Origin with a GET either; all say what they are.
@@ -93,6 +93,6 @@ class KeyAuth(AuthBase):
         return identity
 
 
-def require_scopes(*scopes: str) -> KeyAuth:
+def build_scoped_key_auth(*scopes: str) -> KeyAuth:
     """Return the guard of an operation that a key with any one of `scopes` may call."""
     return KeyAuth(*scopes)

@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field
 
 from coordinator.actions.agents import capabilities as actions
 from coordinator.api.agents import EDITORS, McpServers
-from coordinator.api.auth import require_scopes
+from coordinator.api.auth import build_scoped_key_auth
 from coordinator.api.router import Router
-from coordinator.api.shared_types import Text, calling_key, error_responses
+from coordinator.api.shared_types import Text, error_responses, get_request_key_identity
 from coordinator.identity.scopes import READERS
 from coordinator.models import Capability
 from coordinator.runs.blueprints import capability_as_json, capability_summary_as_json, mask_blueprint_for_key
@@ -81,7 +81,7 @@ class CapabilitySummary(Schema):
 
 @router.get(
     "/capabilities",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response={200: list[CapabilitySummary], **error_responses()},
     operation_id="list_capabilities",
     summary="List capabilities",
@@ -93,7 +93,7 @@ def list_capabilities(request: HttpRequest) -> list[dict[str, Any]]:
 
 @router.get(
     "/capabilities/{name}",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response={200: CapabilityOut, **error_responses(404)},
     exclude_unset=True,
     operation_id="get_capability",
@@ -101,7 +101,7 @@ def list_capabilities(request: HttpRequest) -> list[dict[str, Any]]:
 )
 def get_capability(request: HttpRequest, name: Text) -> dict[str, Any]:
     """Its text and MCP servers in full, without the values of variables and headers."""
-    return mask_blueprint_for_key(calling_key(request), capability_as_json(actions.find(name)))
+    return mask_blueprint_for_key(get_request_key_identity(request), capability_as_json(actions.find(name)))
 
 
 @router.post(
@@ -115,9 +115,14 @@ def get_capability(request: HttpRequest, name: Text) -> dict[str, Any]:
 def create_capability(request: HttpRequest, body: NewCapability) -> Status[dict[str, Any]]:
     """The name follows the same rule as a blueprint's."""
     capability = actions.create(
-        body.name, body.stored_fields(), actor=calling_key(request).caller_actor, now=timezone.now()
+        body.name,
+        body.stored_fields(),
+        actor=get_request_key_identity(request).caller_actor,
+        now=timezone.now(),
     )
-    return Status(201, mask_blueprint_for_key(calling_key(request), capability_as_json(capability)))
+    return Status(
+        201, mask_blueprint_for_key(get_request_key_identity(request), capability_as_json(capability))
+    )
 
 
 @router.patch(
@@ -131,9 +136,9 @@ def create_capability(request: HttpRequest, body: NewCapability) -> Status[dict[
 def edit_capability(request: HttpRequest, name: Text, body: CapabilityEdit) -> dict[str, Any]:
     """Only the given fields change; every blueprint that uses it follows."""
     edited = actions.edit(
-        name, body.stored_fields(), actor=calling_key(request).caller_actor, now=timezone.now()
+        name, body.stored_fields(), actor=get_request_key_identity(request).caller_actor, now=timezone.now()
     )
-    return mask_blueprint_for_key(calling_key(request), capability_as_json(edited))
+    return mask_blueprint_for_key(get_request_key_identity(request), capability_as_json(edited))
 
 
 @router.delete(
@@ -145,5 +150,5 @@ def edit_capability(request: HttpRequest, name: Text, body: CapabilityEdit) -> d
 )
 def delete_capability(request: HttpRequest, name: Text) -> Status[None]:
     """409 while blueprints refer to it."""
-    actions.remove_capability(name, actor=calling_key(request).caller_actor, now=timezone.now())
+    actions.remove_capability(name, actor=get_request_key_identity(request).caller_actor, now=timezone.now())
     return Status(204, None)

@@ -11,16 +11,16 @@ from ninja import Query, Schema
 from pydantic import Field
 
 from coordinator.actions.chat import chat as actions
-from coordinator.api.auth import require_scopes
+from coordinator.api.auth import build_scoped_key_auth
 from coordinator.api.downloads import attachment_response
 from coordinator.api.router import Router
-from coordinator.api.shared_types import Text, calling_key, error_responses
+from coordinator.api.shared_types import Text, error_responses, get_request_key_identity
 from coordinator.chat import reading as chat
 from coordinator.errors import BadRequest, Forbidden
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.identity.scopes import CHAT_READERS, CHAT_SPEAKERS, SPEAK_AS_AGENTS
 from coordinator.lib import instants, json_bounds
-from coordinator.lib.body_limits import KEY_UPLOAD, limit_body
+from coordinator.lib.body_limits import KEY_UPLOAD, declare_request_body_allowance
 from coordinator.models.chat import ChatSource
 
 router = Router(tags=["Chat"])
@@ -99,20 +99,20 @@ class MessageQuery(Schema):
 
 @router.get(
     "/chat/attachments/{attachment_id}",
-    auth=require_scopes(*CHAT_READERS),
+    auth=build_scoped_key_auth(*CHAT_READERS),
     # No `response`: the file itself.
     operation_id="get_attachment",
     summary="Fetch an attached file",
 )
 def download_attachment(request: HttpRequest, attachment_id: Text) -> HttpResponseBase:
     """As a download, in full or by Range. An agent's key may download the files of its own thread."""
-    row = chat.find_attachment(attachment_id, calling_key(request).agent_id)
+    row = chat.require_chat_attachment(attachment_id, get_request_key_identity(request).agent_id)
     return attachment_response(request, row)
 
 
 @router.get(
     "/chat/{path:agent_id}/messages",
-    auth=require_scopes(*CHAT_READERS),
+    auth=build_scoped_key_auth(*CHAT_READERS),
     response={200: ThreadPage, **error_responses(400, 404)},
     operation_id="list_messages",
     summary="Read a thread",
@@ -124,15 +124,15 @@ def list_thread_messages(
 
     Only keys of scope `agent` read secrets in people's messages; others see them masked.
     """
-    require_own_chat_thread(calling_key(request), agent_id)
-    chat.find_chat_agent(agent_id)
+    require_own_chat_thread(get_request_key_identity(request), agent_id)
+    chat.require_chat_agent(agent_id)
     if listing.after is not None:
         position = chat.parse_message_position(listing.after)
         page = chat.load_newer_messages(agent_id, position, listing.limit, listing.user_id)
     else:
         before = None if listing.before is None else chat.parse_message_position(listing.before)
         page = chat.load_older_messages(agent_id, before, listing.limit, listing.user_id)
-    reads_whole_thread = bool(calling_key(request).scopes & SPEAK_AS_AGENTS)
+    reads_whole_thread = bool(get_request_key_identity(request).scopes & SPEAK_AS_AGENTS)
     return {
         "messages": [
             chat.chat_message_as_json(row, with_secrets=reads_whole_thread) for row in page.messages
@@ -143,26 +143,26 @@ def list_thread_messages(
 
 @router.post(
     "/chat/{path:agent_id}/messages",
-    auth=require_scopes(*CHAT_SPEAKERS),
+    auth=build_scoped_key_auth(*CHAT_SPEAKERS),
     response={200: PostedMessage, **error_responses(400, 404, 409, 413)},
     operation_id="post_message",
     summary="Post a message",
     openapi_extra=REQUEST_BODY,
 )
-@limit_body(KEY_UPLOAD)
+@declare_request_body_allowance(KEY_UPLOAD)
 def post_thread_message(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
     """An agent's key writes as that agent, any other key as itself. Send files as data URLs or as multipart."""
     body = parse_message_body(request)
     message = actions.submit_chat_message(
         agent_id,
         build_chat_message_content(body, request),
-        speaker=resolve_chat_speaker(calling_key(request), agent_id, body),
+        speaker=resolve_chat_speaker(get_request_key_identity(request), agent_id, body),
         files=list_uploaded_files(request),
         message_id=body.get("id"),
         metadata=body.get("metadata"),
         now=timezone.now(),
     )
-    return {"id": message.pk, "created_at": instants.to_microseconds(message.created_at) // 1000}
+    return {"id": message.pk, "created_at": instants.instant_to_microseconds(message.created_at) // 1000}
 
 
 def list_uploaded_files(request: HttpRequest) -> list[actions.ChatUpload]:
@@ -244,7 +244,7 @@ class NewMessages(Schema):
 
 @router.get(
     "/chat/{path:agent_id}/messages/wait",
-    auth=require_scopes(*CHAT_READERS),
+    auth=build_scoped_key_auth(*CHAT_READERS),
     response={200: NewMessages, **error_responses(400, 404)},
     operation_id="wait_for_messages",
     summary="Wait for messages to an agent",
@@ -254,12 +254,15 @@ def wait_for_thread_messages(
 ) -> dict[str, Any]:
     """Answers as soon as people or programs write to the agent, or with no messages after `timeout`; then ask again."""
     # The edge holds this call (edge.polling.chat). Here, under a plain WSGI server, it answers at once.
-    require_own_chat_thread(calling_key(request), agent_id)
+    require_own_chat_thread(get_request_key_identity(request), agent_id)
     position = find_wait_start_position(agent_id, waiting.after)
-    return chat.load_unanswered_messages(agent_id, position) or {"messages": [], "after": str(position)}
+    return chat.build_unanswered_messages_response(agent_id, position) or {
+        "messages": [],
+        "after": str(position),
+    }
 
 
 def find_wait_start_position(agent_id: str, after: str | None) -> chat.MessagePosition:
     """Return the place that a wait begins at. Raises NotFound for no such agent."""
-    chat.find_chat_agent(agent_id)
+    chat.require_chat_agent(agent_id)
     return chat.parse_message_position(after) if after else chat.last_agent_message_position(agent_id)

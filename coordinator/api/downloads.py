@@ -34,12 +34,12 @@ def attachment_response(
         response = HttpResponse(status=416)
         response.headers["Content-Range"] = f"bytes */{facts.size}"
     else:
-        response = build_attachment_body(request, row, span, facts.size)
+        response = build_attachment_content_response(request, row, span, facts.size)
     set_attachment_headers(response, row, facts.proven, etag, is_inline=inline and facts.proven is not None)
     return response
 
 
-def build_attachment_body(
+def build_attachment_content_response(
     request: HttpRequest, row: ChatAttachment, span: tuple[int, int], size: int
 ) -> HttpResponseBase:
     start, length = span

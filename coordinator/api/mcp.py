@@ -13,7 +13,7 @@ from ninja.security import SessionAuth
 
 from coordinator.actions.people import accounts
 from coordinator.actions.policy import grants
-from coordinator.api.auth import require_scopes
+from coordinator.api.auth import build_scoped_key_auth
 from coordinator.api.router import Router
 from coordinator.errors import BadRequest, Forbidden, NotFound
 from coordinator.identity import browser_secrets
@@ -54,7 +54,7 @@ def require_sign_in_proof(request: HttpRequest, user: User) -> None:
     ):
         return
     address = str(request.META.get("REMOTE_ADDR") or "unknown")
-    accounts.record_cookie_only_sign_in(user, address, f"{request.method} {request.path}", now)
+    accounts.audit_attempt_with_cookie_only(user, address, f"{request.method} {request.path}", now)
     raise Forbidden(
         "A cookie alone is not enough to change grants. Also send the proof of the sign-in in the header "
         f"{browser_secrets.HEADER}."
@@ -76,7 +76,7 @@ class GrantedServers(Schema):
     granted_server_ids: list[str]
 
 
-@router.get("/mcp/servers", auth=require_scopes(*OVERSEERS), summary="List MCP servers")
+@router.get("/mcp/servers", auth=build_scoped_key_auth(*OVERSEERS), summary="List MCP servers")
 def list_mcp_servers(request: HttpRequest) -> dict[str, Any]:
     """Returns every server; secrets among its arguments are masked."""
     tools: dict[str, list[str]] = {}
@@ -106,7 +106,9 @@ def mcp_server_as_json(row: McpServer, tools: list[str]) -> dict[str, Any]:
     }
 
 
-@router.get("/mcp/servers/{name}/access", auth=require_scopes(*OVERSEERS), summary="List a server's grants")
+@router.get(
+    "/mcp/servers/{name}/access", auth=build_scoped_key_auth(*OVERSEERS), summary="List a server's grants"
+)
 def list_server_grants(request: HttpRequest, name: str) -> dict[str, Any]:
     """Returns the server's policy, tools and every grant that has not ended."""
     server = McpServer.objects.filter(pk=name).first()
@@ -115,7 +117,7 @@ def list_server_grants(request: HttpRequest, name: str) -> dict[str, Any]:
     return {
         "server_id": name,
         "default_policy": server.default_policy,
-        "tools": mcp_tools.list_tool_names([name])[name],
+        "tools": mcp_tools.collect_tool_names_by_server([name])[name],
         "entries": [
             grant_entry_as_json(row) for row in Grant.objects.not_ended(timezone.now()).filter(server_id=name)
         ],
@@ -123,7 +125,7 @@ def list_server_grants(request: HttpRequest, name: str) -> dict[str, Any]:
 
 
 @router.get(
-    "/mcp/access/by-agent/{agent_id}", auth=require_scopes(*READERS), summary="List an agent's grants"
+    "/mcp/access/by-agent/{agent_id}", auth=build_scoped_key_auth(*READERS), summary="List an agent's grants"
 )
 def list_agent_grants(request: HttpRequest, agent_id: str) -> dict[str, Any]:
     """Returns every grant of the agent that has not ended; a key that is bound to an agent sees its own only."""

@@ -20,7 +20,7 @@ from pydantic import AwareDatetime, ConfigDict, StringConstraints
 from coordinator.actions import approvals
 from coordinator.actions.sessions import reported_sessions
 from coordinator.actions.sessions.tool_calls import RUNS_EDITED_INPUT
-from coordinator.api.auth import require_scopes
+from coordinator.api.auth import build_scoped_key_auth
 from coordinator.api.router import Router
 from coordinator.api.shared_types import error_responses
 from coordinator.errors import BadRequest, Forbidden
@@ -141,7 +141,7 @@ class ApprovalCheck(Schema):
 
 @router.post(
     "/permission-requests",
-    auth=require_scopes(*REPORTERS),
+    auth=build_scoped_key_auth(*REPORTERS),
     response={201: PermissionAnswer, 200: PermissionAnswer},
     summary="Ask a person for a permission",
 )
@@ -153,7 +153,7 @@ def create_permission_request(request: HttpRequest, body: NewPermissionRequestIn
     """
     now, caller = timezone.now(), caller_identity(request)
     require_writable_request_session(body, caller)
-    new = build_new_request(body, caller)
+    new = build_new_permission_request(body, caller)
     if body.conversation_id and not body.session_id:
         new = replace(
             new, session_id=find_or_create_conversation_session(body.conversation_id, new, caller, now)
@@ -194,7 +194,7 @@ class RequestsPage(Schema):
 
 @router.get(
     "/permission-requests",
-    auth=require_scopes(*OVERSEERS),
+    auth=build_scoped_key_auth(*OVERSEERS),
     response={200: ManyRequests, **error_responses(400)},
     exclude_unset=True,
     summary="List permission requests",
@@ -237,7 +237,7 @@ def older_requests_filter(request_id: str) -> Q:
 
 @router.get(
     "/permission-requests/check",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response=ApprovalCheck,
     summary="Check whether this is already approved",
 )
@@ -257,7 +257,7 @@ def check_approval(request: HttpRequest, question: Query[ApprovalQuestion]) -> d
 
 @router.get(
     "/permission-requests/{request_id}",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response=PermissionAnswer,
     summary="Get a permission request",
 )
@@ -265,13 +265,13 @@ def get_permission_request(request: HttpRequest, request_id: str) -> dict[str, A
     """Returns the request in its present state."""
     now = timezone.now()
     return verdicts.build_requester_answer(
-        rules.find_visible_request(request_id, caller_identity(request), now), now
+        rules.require_visible_request(request_id, caller_identity(request), now), now
     )
 
 
 @router.get(
     "/permission-requests/{request_id}/wait",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response=PermissionAnswer,
     summary="Wait for a person's decision",
 )
@@ -288,7 +288,7 @@ def wait_for_decision(
 
 @router.delete(
     "/permission-requests/{request_id}",
-    auth=require_scopes(*REPORTERS),
+    auth=build_scoped_key_auth(*REPORTERS),
     response=PermissionAnswer,
     summary="Withdraw a request",
 )
@@ -303,7 +303,7 @@ def withdraw_permission_request(
             request_id, actor=caller.caller_actor, may_all=may_all, reason=reason, now=now
         )
     except Forbidden:
-        rules.find_visible_request(request_id, caller, now)  # to whom it is hidden, it does not exist
+        rules.require_visible_request(request_id, caller, now)  # to whom it is hidden, it does not exist
         raise
     return verdicts.build_requester_answer(row, now)
 
@@ -349,7 +349,9 @@ def require_writable_request_session(body: NewPermissionRequestIn, caller: KeyId
         raise BadRequest(f"The session has no event {body.event_id}")
 
 
-def build_new_request(body: NewPermissionRequestIn, caller: KeyIdentity) -> approvals.NewPermissionRequest:
+def build_new_permission_request(
+    body: NewPermissionRequestIn, caller: KeyIdentity
+) -> approvals.NewPermissionRequest:
     """Return the action's argument for a body."""
     subject = PermissionSubject(
         body.plugin_id, body.permission_type, body.target_resource or None, body.tool_name, body.tool_input

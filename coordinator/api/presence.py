@@ -10,11 +10,11 @@ from ninja import Schema
 from pydantic import Field
 
 from coordinator.actions.policy import agent_power
-from coordinator.api.auth import require_scopes
+from coordinator.api.auth import build_scoped_key_auth
 from coordinator.api.router import Router
-from coordinator.api.shared_types import Text, calling_key, error_responses
+from coordinator.api.shared_types import Text, error_responses, get_request_key_identity
 from coordinator.chat.presence import agent_presence_status
-from coordinator.chat.reading import find_chat_agent
+from coordinator.chat.reading import require_chat_agent
 from coordinator.errors import Forbidden
 from coordinator.lib import instants
 from coordinator.models import Agent
@@ -55,7 +55,9 @@ def agent_as_json(row: Agent) -> dict[str, Any]:
         "default_engine_id": row.default_engine_id,
         "status": agent_presence_status(row, timezone.now()),
         "enabled": bool(row.enabled),
-        "last_seen": instants.to_microseconds(last_seen) // 1000 if not isinstance(last_seen, str) else 0,
+        "last_seen": instants.instant_to_microseconds(last_seen) // 1000
+        if not isinstance(last_seen, str)
+        else 0,
         "metadata": metadata,
         "required_capabilities": row.required_capabilities,
     }
@@ -63,7 +65,7 @@ def agent_as_json(row: Agent) -> dict[str, Any]:
 
 @router.get(
     "/agents",
-    auth=require_scopes("read", "operator", "agent"),
+    auth=build_scoped_key_auth("read", "operator", "agent"),
     response={200: list[AgentOut], **error_responses()},
     operation_id="list_agents",
     summary="List agents with their presence",
@@ -75,7 +77,7 @@ def list_agents(request: HttpRequest) -> list[dict[str, Any]]:
 
 @router.post(
     "/agents/{path:agent_id}/heartbeat",
-    auth=require_scopes("agent", "operator"),
+    auth=build_scoped_key_auth("agent", "operator"),
     response={200: AgentOut, **error_responses(404)},
     operation_id="agent_heartbeat",
     summary="Send an agent's heartbeat",
@@ -85,27 +87,26 @@ def receive_agent_heartbeat(request: HttpRequest, agent_id: Text) -> dict[str, A
 
     Where the answer's `enabled` is false, people have switched the agent off: it should stop working.
     """
-    if not calling_key(request).can_speak_for_agent(agent_id):
-        raise Forbidden(
-            f"This key is bound to {calling_key(request).bound_agents_label} and may not act for {agent_id}."
-        )
+    identity = get_request_key_identity(request)
+    if not identity.can_speak_for_agent(agent_id):
+        raise Forbidden(f"This key is bound to {identity.bound_agents_label} and may not act for {agent_id}.")
     return agent_as_json(agent_power.record_agent_heartbeat(agent_id, timezone.now()))
 
 
 @router.post(
     "/agents/{path:agent_id}/power",
-    auth=require_scopes("operator"),
+    auth=build_scoped_key_auth("operator"),
     response={200: AgentOut, **error_responses(400, 404, 409)},
     operation_id="switch_agent",
     summary="Switch an agent on or off",
 )
 def switch_agent_power(request: HttpRequest, agent_id: Text, body: PowerSwitch) -> dict[str, Any]:
     """If a password guards the switch: 400 where it is missing, 403 where it is wrong, 429 after several wrong ones."""
-    find_chat_agent(agent_id)
-    row = agent_power.switch_agent(
+    require_chat_agent(agent_id)
+    row = agent_power.set_agent_enabled(
         agent_id,
         body.enabled,
-        actor=calling_key(request).caller_actor,
+        actor=get_request_key_identity(request).caller_actor,
         password=body.password,
         now=timezone.now(),
     )

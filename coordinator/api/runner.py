@@ -17,13 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from coordinator.actions import runs
 from coordinator.actions.agents import runners
 from coordinator.actions.people import session_keys
-from coordinator.api.auth import require_scopes
+from coordinator.api.auth import build_scoped_key_auth
 from coordinator.api.router import Router
-from coordinator.api.shared_types import Ok, Text, calling_key, error_responses
+from coordinator.api.shared_types import Ok, Text, error_responses, get_request_key_identity
 
 router = Router(tags=["Runner"])
 
-RUNNERS = require_scopes("runner")
+RUNNERS = build_scoped_key_auth("runner")
 ATTEMPTS = 3
 BETWEEN_ATTEMPTS = 0.2  # seconds
 
@@ -148,7 +148,7 @@ def register_runner(request: HttpRequest, body: RunnerRegistrationIn) -> dict[st
             offers=body.offers.model_dump(exclude_unset=True) if body.offers else None,
         ),
         timezone.now(),
-        key=calling_key(request),
+        key=get_request_key_identity(request),
     )
     return {
         "runner_id": runner.runner_id,
@@ -185,7 +185,7 @@ class RunnerReport(BaseModel):
 )
 def receive_runner_heartbeat(request: HttpRequest, body: RunnerReport) -> dict[str, bool]:
     """Polls and reports count as heartbeats too. 401 for a runner that is not registered."""
-    runners.record_runner_heartbeat(body.runner_id, timezone.now(), key=calling_key(request))
+    runners.record_runner_heartbeat(body.runner_id, timezone.now(), key=get_request_key_identity(request))
     return {"ok": True}
 
 
@@ -221,7 +221,9 @@ def report_run_started(request: HttpRequest, run_id: Text, body: RunnerReport) -
 
     For a run that was stopped or has ended meanwhile nothing changes, and the next poll says to stop it.
     """
-    runner = runners.record_runner_contact_by_id(body.runner_id, timezone.now(), key=calling_key(request))
+    runner = runners.record_runner_contact_by_id(
+        body.runner_id, timezone.now(), key=get_request_key_identity(request)
+    )
     return apply_runner_report_with_retry(lambda: runs.record_run_started(run_id, runner, timezone.now()))
 
 
@@ -249,7 +251,9 @@ def report_run_completed(request: HttpRequest, run_id: Text, body: CompletedRunR
     start. For a runner that registered with a `lifecycle` the two events are `run_start` and `run_completed`.
     A report about a run that has already ended is accepted and changes nothing.
     """
-    runner = runners.record_runner_contact_by_id(body.runner_id, timezone.now(), key=calling_key(request))
+    runner = runners.record_runner_contact_by_id(
+        body.runner_id, timezone.now(), key=get_request_key_identity(request)
+    )
     return apply_runner_report_with_retry(
         lambda: runs.record_run_completed(run_id, runner, timezone.now(), session_status=body.session_status)
     )
@@ -270,7 +274,9 @@ class FailedRunReport(RunnerReport):
 )
 def report_run_failed(request: HttpRequest, run_id: Text, body: FailedRunReport) -> dict[str, bool]:
     """The session's status becomes `error`."""
-    runner = runners.record_runner_contact_by_id(body.runner_id, timezone.now(), key=calling_key(request))
+    runner = runners.record_runner_contact_by_id(
+        body.runner_id, timezone.now(), key=get_request_key_identity(request)
+    )
     return apply_runner_report_with_retry(
         lambda: runs.record_run_failed(run_id, runner, body.error, timezone.now())
     )
@@ -291,7 +297,9 @@ class StoppedRunReport(RunnerReport):
 )
 def report_run_stopped(request: HttpRequest, run_id: Text, body: StoppedRunReport) -> dict[str, bool]:
     """The run and its session are stopped."""
-    runner = runners.record_runner_contact_by_id(body.runner_id, timezone.now(), key=calling_key(request))
+    runner = runners.record_runner_contact_by_id(
+        body.runner_id, timezone.now(), key=get_request_key_identity(request)
+    )
     return apply_runner_report_with_retry(lambda: runs.record_run_stopped(run_id, runner, timezone.now()))
 
 
@@ -321,7 +329,9 @@ def report_session_status(request: HttpRequest, session_id: Text, body: Executor
 
     For a session whose process this runner no longer keeps it changes nothing.
     """
-    runner = runners.record_runner_contact_by_id(body.runner_id, timezone.now(), key=calling_key(request))
+    runner = runners.record_runner_contact_by_id(
+        body.runner_id, timezone.now(), key=get_request_key_identity(request)
+    )
     status = body.status.value
     return apply_runner_report_with_retry(
         lambda: runs.executors.end_idle_executor(session_id, runner, status, timezone.now())
@@ -350,6 +360,8 @@ class GatewayAccess(Schema):
 )
 def issue_gateway_key(request: HttpRequest, session_id: Text, body: AgentStart) -> dict[str, str | None]:
     """Revokes an earlier key of the session. The new key is for this agent, and valid only at `/mcp`."""
-    runner = runners.record_runner_contact_by_id(body.runner_id, timezone.now(), key=calling_key(request))
+    runner = runners.record_runner_contact_by_id(
+        body.runner_id, timezone.now(), key=get_request_key_identity(request)
+    )
     handed = session_keys.issue_session_key(session_id, runner, program=body.agent, now=timezone.now())
     return {"agent_id": handed.agent_id, "key": handed.key} if handed else {"agent_id": None, "key": None}

@@ -11,9 +11,9 @@ from ninja import Query, Schema
 from pydantic import Field
 
 from coordinator.actions.agents import runners
-from coordinator.api.auth import require_scopes
+from coordinator.api.auth import build_scoped_key_auth
 from coordinator.api.router import Router
-from coordinator.api.shared_types import Ok, Text, calling_key, error_responses
+from coordinator.api.shared_types import Ok, Text, error_responses, get_request_key_identity
 from coordinator.models import Runner
 from coordinator.runs.liveness import runner_stale_after
 from coordinator.sessions import wire
@@ -63,7 +63,7 @@ def runner_as_json(runner: Runner, now: datetime) -> dict[str, Any]:
 
 @router.get(
     "/runners",
-    auth=require_scopes("read", "operator", "runner"),
+    auth=build_scoped_key_auth("read", "operator", "runner"),
     response={200: ManyRunners, **error_responses()},
     operation_id="list_runners",
     summary="List the registered runners",
@@ -91,7 +91,7 @@ class Deregistration(Schema):
 
 @router.delete(
     "/runners/{runner_id}",
-    auth=require_scopes("operator", "runner"),
+    auth=build_scoped_key_auth("operator", "runner"),
     response={200: DeregisteredRunner, **error_responses(404)},
     operation_id="deregister_runner",
     summary="Deregister a runner",
@@ -101,7 +101,9 @@ def deregister_runner(
 ) -> dict[str, Any]:
     """A runner that leaves by itself is removed at once; another learns it from its next poll. Runs are recovered."""
     itself = leaving.itself
-    key = calling_key(request)
-    runners.retire_runner(runner_id, actor=key.caller_actor, itself=itself, now=timezone.now(), key=key)
+    key = get_request_key_identity(request)
+    runners.remove_or_deregister_runner(
+        runner_id, actor=key.caller_actor, itself=itself, now=timezone.now(), key=key
+    )
     message = "Runner deregistered" if itself else "Runner marked for deregistration"
     return {"ok": True, "message": message, "initiated_by": "self" if itself else "external"}

@@ -12,10 +12,10 @@ from ninja import Query, Schema, Status
 from pydantic import BaseModel, Field, model_validator
 
 from coordinator.actions import runs
-from coordinator.api.auth import require_scopes
+from coordinator.api.auth import build_scoped_key_auth
 from coordinator.api.router import Router
 from coordinator.api.sessions import LARGEST_PAGE, PAGE, StopOut, stop_result_as_json
-from coordinator.api.shared_types import ChosenId, Text, calling_key, error_responses
+from coordinator.api.shared_types import ChosenId, Text, error_responses, get_request_key_identity
 from coordinator.errors import BadRequest, NotFound
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
@@ -70,7 +70,7 @@ class RunOrder(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def find_prompt_in_parameters(cls, body: Any) -> Any:
+    def fill_prompt_from_parameters(cls, body: Any) -> Any:
         """Take the prompt from `parameters` where it is missing; a procedural agent needs none."""
         parameters = body.get("parameters") if isinstance(body, dict) else None
         if isinstance(parameters, dict) and body.get("prompt") is None:
@@ -89,7 +89,7 @@ class QueuedRun(Schema):
 
 @router.post(
     "/runs",
-    auth=require_scopes(*SESSION_KEEPERS),
+    auth=build_scoped_key_auth(*SESSION_KEEPERS),
     response={201: QueuedRun, **error_responses(400, 404, 409)},
     operation_id="create_run",
     summary="Start or resume a session",
@@ -117,9 +117,11 @@ def create_run(request: HttpRequest, body: RunOrder) -> Status[dict[str, Any]]:
         body.parent_session_id,
         forked if isinstance(forked, str) else None,
     )
-    ownership.require_session_write_access(calling_key(request), *(name for name in touched if name))
+    ownership.require_session_write_access(
+        get_request_key_identity(request), *(name for name in touched if name)
+    )
     demands = body.additional_demands
-    run = runs.queue_ordered_run(
+    run = runs.queue_start_or_resume_run(
         kind=body.type.value,
         prompt=body.prompt,
         parameters=body.parameters,
@@ -129,7 +131,7 @@ def create_run(request: HttpRequest, body: RunOrder) -> Status[dict[str, Any]]:
         parent_session_id=body.parent_session_id,
         execution_mode=body.execution_mode.value,
         additional_demands=demands.model_dump(exclude_none=True) if demands else None,
-        actor=calling_key(request).caller_actor,
+        actor=get_request_key_identity(request).caller_actor,
         now=timezone.now(),
     )
     return Status(201, {"run_id": run.run_id, "session_id": run.session_id, "status": run.status})
@@ -178,7 +180,7 @@ class RunsPage(Schema):
 
 @router.get(
     "/runs",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response={200: ManyRuns, **error_responses()},
     exclude_unset=True,
     operation_id="list_runs",
@@ -186,12 +188,12 @@ class RunsPage(Schema):
 )
 def list_runs(request: HttpRequest, page: Query[RunsPage]) -> dict[str, Any]:
     """Without parameters the newest 500, oldest of them first; older ones with `cursor`."""
-    runs_found = runs_readable_by_key(calling_key(request)).order_by("-created_at", "-run_id")
+    runs_found = runs_readable_by_key(get_request_key_identity(request)).order_by("-created_at", "-run_id")
     if page.status is not None:
         runs_found = runs_found.filter(status=page.status)
     if page.cursor is not None:
         runs_found = runs_found.filter(
-            older_runs_filter(page.cursor, runs_readable_by_key(calling_key(request)))
+            older_runs_filter(page.cursor, runs_readable_by_key(get_request_key_identity(request)))
         )
     rows = list(runs_found[: page.limit + 1])
     page_body = {"runs": [wire.masked_run_as_json(row) for row in reversed(rows[: page.limit])]}
@@ -214,14 +216,14 @@ def older_runs_filter(run_id: str, among: QuerySet[Run]) -> Q:
 
 @router.get(
     "/runs/{run_id}",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response={200: RunOut, **error_responses(404)},
     operation_id="get_run",
     summary="Get a run",
 )
 def get_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
     """The run itself, not wrapped."""
-    run = runs_readable_by_key(calling_key(request)).filter(pk=run_id).first()
+    run = runs_readable_by_key(get_request_key_identity(request)).filter(pk=run_id).first()
     if run is None:
         raise NotFound("Run not found")
     return wire.masked_run_as_json(run)
@@ -229,7 +231,7 @@ def get_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
 
 @router.post(
     "/runs/{run_id}/stop",
-    auth=require_scopes(*SESSION_KEEPERS),
+    auth=build_scoped_key_auth(*SESSION_KEEPERS),
     response={200: StopOut, **error_responses(400, 404)},
     exclude_unset=True,
     operation_id="stop_run",
@@ -238,7 +240,9 @@ def get_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
 def stop_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
     """Cancels a pending run; any other is stopped by its runner, which learns of it at once. 400 once it has ended."""
     session_id = Run.objects.filter(pk=run_id).values_list("session_id", flat=True).first()
-    ownership.require_session_write_access(calling_key(request), *filter(None, [session_id]))
+    ownership.require_session_write_access(get_request_key_identity(request), *filter(None, [session_id]))
     return stop_result_as_json(
-        runs.request_run_stop(run_id, actor=calling_key(request).caller_actor, now=timezone.now())
+        runs.request_run_stop(
+            run_id, actor=get_request_key_identity(request).caller_actor, now=timezone.now()
+        )
     )

@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field
 
 from coordinator.actions import runs
 from coordinator.actions.sessions import sessions
-from coordinator.api.auth import require_scopes
+from coordinator.api.auth import build_scoped_key_auth
 from coordinator.api.router import Router
-from coordinator.api.shared_types import LAST_ID, Ok, Text, calling_key, error_responses
+from coordinator.api.shared_types import LAST_ID, Ok, Text, error_responses, get_request_key_identity
 from coordinator.errors import BadRequest, NotFound
 from coordinator.identity import ownership
 from coordinator.identity.scopes import READERS, SESSION_KEEPERS
@@ -74,7 +74,7 @@ class SessionsPage(Schema):
 
 @router.get(
     "/sessions",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response={200: ManySessions, **error_responses()},
     exclude_unset=True,
     operation_id="list_sessions",
@@ -83,7 +83,7 @@ class SessionsPage(Schema):
 def list_sessions(request: HttpRequest, page: Query[SessionsPage]) -> dict[str, Any]:
     """Without parameters the newest 500; older ones with `cursor`."""
     readable_sessions = (
-        ownership.readable_sessions(calling_key(request))
+        ownership.readable_sessions(get_request_key_identity(request))
         .exclude(pk=None)
         .order_by("-created_at", "-session_id")
     )
@@ -105,14 +105,14 @@ def older_sessions_filter(session_id: str, among: QuerySet[Session]) -> Q:
 
 @router.get(
     "/sessions/{session_id}",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response={200: OneSession, **error_responses(404)},
     operation_id="get_session",
     summary="Get a session",
 )
 def get_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """The session's ten fields."""
-    ownership.require_readable_session(calling_key(request), session_id)
+    ownership.require_readable_session(get_request_key_identity(request), session_id)
     return {"session": wire.session_as_json(sessions.require_session(session_id))}
 
 
@@ -124,7 +124,7 @@ class SessionStatusOut(Schema):
 
 @router.get(
     "/sessions/{session_id}/status",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response={200: SessionStatusOut, **error_responses()},
     operation_id="get_session_status",
     summary="Get a session's status",
@@ -132,7 +132,7 @@ class SessionStatusOut(Schema):
 def get_session_status(request: HttpRequest, session_id: Text) -> dict[str, str]:
     """An unknown session is not an error: its status is `not_existent`."""
     status = (
-        ownership.readable_sessions(calling_key(request))
+        ownership.readable_sessions(get_request_key_identity(request))
         .filter(pk=session_id)
         .values_list("status", flat=True)
         .first()
@@ -150,14 +150,14 @@ class ResultOut(Schema):
 
 @router.get(
     "/sessions/{session_id}/result",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response={200: ResultOut, **error_responses(400, 404)},
     operation_id="get_session_result",
     summary="Get a finished session's result",
 )
 def get_session_result(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """400 until the session is finished or idle; 404 where there is no message."""
-    ownership.require_readable_session(calling_key(request), session_id)
+    ownership.require_readable_session(get_request_key_identity(request), session_id)
     if sessions.require_session(session_id).status not in {Session.Status.FINISHED, Session.Status.IDLE}:
         raise BadRequest("Session not finished")
     result = load_session_result(session_id)
@@ -188,14 +188,14 @@ class SessionAffinity(Schema):
 
 @router.get(
     "/sessions/{session_id}/affinity",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response={200: SessionAffinity, **error_responses(404)},
     operation_id="get_session_affinity",
     summary="Get where a session runs",
 )
 def get_session_affinity(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """Resumes of the session go to this host and executor profile."""
-    ownership.require_readable_session(calling_key(request), session_id)
+    ownership.require_readable_session(get_request_key_identity(request), session_id)
     session = sessions.require_session(session_id)
     return {"affinity": {name: getattr(session, name) for name in AffinityOut.model_fields}}
 
@@ -251,7 +251,7 @@ class EventsPage(Schema):
 
 @router.get(
     "/sessions/{session_id}/events",
-    auth=require_scopes(*READERS),
+    auth=build_scoped_key_auth(*READERS),
     response={200: SessionEvents, **error_responses(400, 404)},
     operation_id="list_session_events",
     summary="List a session's events, oldest first",
@@ -262,7 +262,7 @@ def list_session_events(request: HttpRequest, session_id: Text, page: Query[Even
     To follow a session, pass the id of the last event that you have seen as `after`: new events come after it. Without
     either `after` or `before` the page begins at the session's first event.
     """
-    ownership.require_readable_session(calling_key(request), session_id)
+    ownership.require_readable_session(get_request_key_identity(request), session_id)
     sessions.require_session(session_id)
     # By the context's columns, all of one index: by the event's own, 100,000 rows are sorted for a page.
     events = Event.objects.filter(context__session_id=session_id)
@@ -306,15 +306,17 @@ class SessionBinding(BaseModel):
 
 @router.post(
     "/sessions/{session_id}/bind",
-    auth=require_scopes(*SESSION_KEEPERS),
+    auth=build_scoped_key_auth(*SESSION_KEEPERS),
     response={200: ChangedSession, **error_responses(404, 409)},
     operation_id="bind_session",
     summary="Bind a session to its executor",
 )
 def bind_session(request: HttpRequest, session_id: Text, body: SessionBinding) -> dict[str, Any]:
     """The session's status becomes `running`. 409 where an agent's key gives another session's executor_session_id."""
-    ownership.require_session_write_access(calling_key(request), session_id)
-    ownership.require_unused_executor_id(calling_key(request), session_id, body.executor_session_id)
+    ownership.require_session_write_access(get_request_key_identity(request), session_id)
+    ownership.require_unused_executor_id(
+        get_request_key_identity(request), session_id, body.executor_session_id
+    )
     session = sessions.bind_session_executor(session_id, **body.model_dump())
     return {"ok": True, "session": wire.session_as_json(session)}
 
@@ -332,7 +334,7 @@ class SessionMetadata(BaseModel):
 
 @router.patch(
     "/sessions/{session_id}/metadata",
-    auth=require_scopes(*SESSION_KEEPERS),
+    auth=build_scoped_key_auth(*SESSION_KEEPERS),
     response={200: ChangedSession, **error_responses(404, 409)},
     operation_id="update_session_metadata",
     summary="Update a session's fields",
@@ -342,8 +344,10 @@ def update_session_metadata(request: HttpRequest, session_id: Text, body: Sessio
 
     409 where an agent's key gives another session's executor_session_id.
     """
-    ownership.require_session_write_access(calling_key(request), session_id)
-    ownership.require_unused_executor_id(calling_key(request), session_id, body.executor_session_id)
+    ownership.require_session_write_access(get_request_key_identity(request), session_id)
+    ownership.require_unused_executor_id(
+        get_request_key_identity(request), session_id, body.executor_session_id
+    )
     session = sessions.save_session_metadata(session_id, body.model_dump())
     return {"ok": True, "session": wire.session_as_json(session)}
 
@@ -371,7 +375,7 @@ def stop_result_as_json(stop: runs.StopResult) -> dict[str, Any]:
 
 @router.post(
     "/sessions/{session_id}/stop",
-    auth=require_scopes(*SESSION_KEEPERS),
+    auth=build_scoped_key_auth(*SESSION_KEEPERS),
     response={200: StopOut, **error_responses(404)},
     exclude_unset=True,
     operation_id="stop_session",
@@ -383,9 +387,11 @@ def stop_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     A running run is stopped by its runner, which learns of it at once; the session is `stopping` until then. The
     process of an idle session is stopped in the same way.
     """
-    ownership.require_session_write_access(calling_key(request), session_id)
+    ownership.require_session_write_access(get_request_key_identity(request), session_id)
     return stop_result_as_json(
-        runs.request_session_stop(session_id, actor=calling_key(request).caller_actor, now=timezone.now())
+        runs.request_session_stop(
+            session_id, actor=get_request_key_identity(request).caller_actor, now=timezone.now()
+        )
     )
 
 
@@ -407,15 +413,17 @@ class DeletedSession(Ok):
 
 @router.delete(
     "/sessions/{session_id}",
-    auth=require_scopes(*SESSION_KEEPERS),
+    auth=build_scoped_key_auth(*SESSION_KEEPERS),
     response={200: DeletedSession, **error_responses(404, 409)},
     operation_id="delete_session",
     summary="Delete a session, its events and its runs",
 )
 def delete_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """409 while a runner works on it or keeps its process: stop it first. Its children become sessions of their own."""
-    ownership.require_session_write_access(calling_key(request), session_id)
-    removal = sessions.remove_session(session_id, actor=calling_key(request).caller_actor, now=timezone.now())
+    ownership.require_session_write_access(get_request_key_identity(request), session_id)
+    removal = sessions.remove_session(
+        session_id, actor=get_request_key_identity(request).caller_actor, now=timezone.now()
+    )
     return {
         "ok": True,
         "session_id": session_id,

@@ -47,6 +47,6 @@ def error_responses(*statuses: int) -> dict[int, type[Problem]]:
     return dict.fromkeys(sorted({401, 403, 422, 429, 503, *statuses}), Problem)
 
 
-def calling_key(request: HttpRequest) -> KeyIdentity:
+def get_request_key_identity(request: HttpRequest) -> KeyIdentity:
     """Return whose key came with the request; operations that ask for one always have it."""
     return cast(KeyIdentity, request.auth)  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from coordinator.actions.usage import limits
 from coordinator.actions.usage.limits import LimitReading
-from coordinator.api.auth import require_scopes
+from coordinator.api.auth import build_scoped_key_auth
 from coordinator.api.router import Router
 from coordinator.api.shared_types import Ok, Text, error_responses
 from coordinator.lib import instants
@@ -76,7 +76,7 @@ def limit_as_json(row: SubscriptionLimit) -> dict[str, object]:
 
 @router.post(
     "/subscription-limits",
-    auth=require_scopes("agent", "runner"),
+    auth=build_scoped_key_auth("agent", "runner"),
     response={200: Ok, **error_responses(400)},
     operation_id="report_subscription_limits",
     summary="Report how full the limits of a subscription are",
@@ -88,13 +88,13 @@ def report_subscription_limits(request: HttpRequest, body: LimitsIn) -> dict[str
         LimitReading(limit.name, limit.window_minutes, limit.used_percent, limit.resets_at * 1_000_000)
         for limit in body.limits
     ]
-    limits.record_limits(body.program, body.host, readings, reported_at=now, now=now)
+    limits.record_subscription_limit_readings(body.program, body.host, readings, reported_at=now, now=now)
     return {"ok": True}
 
 
 @router.get(
     "/subscription-limits",
-    auth=require_scopes("read", "operator"),
+    auth=build_scoped_key_auth("read", "operator"),
     response={200: ManyLimits, **error_responses()},
     operation_id="list_subscription_limits",
     summary="List the limits of subscriptions",

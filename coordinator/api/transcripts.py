@@ -12,12 +12,12 @@ from ninja import Field, Path, Query, Schema
 from coordinator.actions.people.key_quotas import KeyQuotas
 from coordinator.actions.sessions import transcript_senders
 from coordinator.actions.sessions.transcript_senders import ImportStatus, SenderName, UnreadPart
-from coordinator.api.auth import require_scopes
+from coordinator.api.auth import build_scoped_key_auth
 from coordinator.api.router import Router
-from coordinator.api.shared_types import Ok, Text, calling_key, error_responses
+from coordinator.api.shared_types import Ok, Text, error_responses, get_request_key_identity
 from coordinator.identity.scopes import AGENT_SCOPES
 from coordinator.importing import uploads
-from coordinator.lib.body_limits import KEY_UPLOAD, limit_body
+from coordinator.lib.body_limits import KEY_UPLOAD, declare_request_body_allowance
 
 router = Router(tags=["Hooks"])
 ARCHIVE = {
@@ -72,14 +72,14 @@ class ImportStatusesIn(Schema):
 
 @router.post(
     "/transcripts",
-    auth=require_scopes(*AGENT_SCOPES),
+    auth=build_scoped_key_auth(*AGENT_SCOPES),
     response={200: Ok, **error_responses(400)},
     operation_id="report_import_status",
     summary="Report how the import of a machine's transcripts stands",
 )
 def report_import_status(request: HttpRequest, body: ImportStatusesIn) -> dict[str, bool]:
     """Keep it for the page that lists the machines. `signalbox import` reports after it has sent, and each minute."""
-    key, now = calling_key(request), timezone.now()
+    key, now = get_request_key_identity(request), timezone.now()
     with transaction.atomic():
         for status in body.agents:
             transcript_senders.record_import_status(
@@ -97,21 +97,21 @@ def report_import_status(request: HttpRequest, body: ImportStatusesIn) -> dict[s
 
 @router.post(
     "/transcripts/{agent}",
-    auth=require_scopes(*AGENT_SCOPES),
+    auth=build_scoped_key_auth(*AGENT_SCOPES),
     response={200: ReadTranscriptsOut, **error_responses(413)},
     operation_id="import_transcripts",
     summary="Import transcripts of an agent",
     openapi_extra={"requestBody": ARCHIVE},
 )
-@limit_body(KEY_UPLOAD)
+@declare_request_body_allowance(KEY_UPLOAD)
 def import_transcripts(
     request: HttpRequest, agent: Path[Annotated[str, Field(max_length=50)]], sent_from: Query[SentFrom]
 ) -> dict[str, object]:
     """The body is a zip archive with the agent's files, named from its home folder on. What is known is not added."""
-    key, now = calling_key(request), timezone.now()
+    key, now = get_request_key_identity(request), timezone.now()
     caller = f"key:{key.id}"
     quotas = KeyQuotas()
-    quotas.load_key_sums([caller], now)
+    quotas.cache_stored_byte_sums([caller], now)
     if refusal := quotas.find_quota_error(caller, now):
         raise refusal
     return uploads.read_uploaded_transcripts(

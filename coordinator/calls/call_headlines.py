@@ -58,7 +58,7 @@ def build_call_headline(tool: str, tool_input: Any, folder: str | None = None) -
     if traits is None:
         return build_unlisted_tool_headline(tool, fields, folder)
     if traits.is_command:
-        return describe_command(fields, folder)
+        return build_command_headline(fields, folder)
     query = next((name for name in QUERY_FIELDS if isinstance(fields.get(name), str)), "")
     if query and (traits.searches_here or not (traits.use or traits.has_address)):
         return build_search_headline(traits, fields, query)
@@ -77,7 +77,7 @@ def build_search_headline(traits: Tool, fields: Mapping[str, Any], query: str) -
 def build_unlisted_tool_headline(tool: str, fields: Mapping[str, Any], folder: str | None) -> CallHeadline:
     """Return the headline of a tool that is not in the table: of an MCP server's, or a new one."""
     if any(isinstance(fields.get(name), str | list) for name in COMMAND_FIELDS):
-        act = describe_command(fields, folder)
+        act = build_command_headline(fields, folder)
         return CallHeadline(act.verb, act.subject, f"{act.rest} with {tool}".strip(), act.whole_field)
     if tool.startswith(MCP_PREFIX):
         server, _, name = tool.removeprefix(MCP_PREFIX).partition("__")
@@ -85,7 +85,7 @@ def build_unlisted_tool_headline(tool: str, fields: Mapping[str, Any], folder: s
     return CallHeadline("Use", tool)
 
 
-def describe_command(fields: Mapping[str, Any], folder: str | None) -> CallHeadline:
+def build_command_headline(fields: Mapping[str, Any], folder: str | None) -> CallHeadline:
     name = next((name for name in ("command", "cmd", "script") if fields.get(name)), "")
     value = fields.get(name)
     folder_text = describe_working_directory(find_call_working_folder(fields, folder))

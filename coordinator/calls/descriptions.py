@@ -81,12 +81,12 @@ class CallDescription:
     def command_texts(self) -> tuple[str, ...]:
         """Each command as the shell would run it, and without the words between program and sub-command."""
         texts = [
-            text for command in self.commands if command.words for text in list_rule_match_texts(command)
+            text for command in self.commands if command.words for text in iterate_rule_match_texts(command)
         ]
         return tuple(dict.fromkeys(texts))
 
 
-def list_rule_match_texts(command: SimpleCommand) -> Iterator[str]:
+def iterate_rule_match_texts(command: SimpleCommand) -> Iterator[str]:
     """Yield the texts of a command at which the pattern of a deny or ask rule looks."""
     yield command.joined_text()
     program = command.program
@@ -114,7 +114,7 @@ def describe_call(tool: str, tool_input: Any, folder: str | None = None) -> Call
     return replace(builder.build_call_description(), agent_folder=agent_folder)
 
 
-def resolve_call_symlinks(call: CallDescription, links: PathLinks) -> CallDescription | None:
+def resolve_call_symlinks_if_changed(call: CallDescription, links: PathLinks) -> CallDescription | None:
     """Return what the call does with the real paths behind its own; None where these are the same.
 
     Where not all links are known, a part of the call cannot be read.
@@ -180,7 +180,7 @@ class _DescriptionBuilder:
         if name in tools.FOLDER_FIELDS or (name == "dir_path" and traits.is_command):
             return
         if name in tools.COMMAND_FIELDS and (traits.is_command or not self._is_known):
-            self._read_command(value)
+            self._add_commands_of_field(value)
         elif name in tools.COMMAND_FIELDS | tools.PATCH_FIELDS and is_patch_text(value):
             self._add_patched_paths(value)
         elif name in tools.GLOB_FIELDS or (name == "pattern" and traits.has_path_pattern):
@@ -191,7 +191,7 @@ class _DescriptionBuilder:
         elif name in tools.PATH_FIELDS and not traits.is_command:
             self._add_paths_of_field(value, traits.use or TOUCH)
         elif not self._is_known:
-            self._read_unknown(value)
+            self._add_possible_paths_of_field(value)
         elif name == "type":
             self._has_file_type |= isinstance(value, str) and value in tools.SOURCE_TYPES
         elif name not in tools.PLAIN_FIELDS:
@@ -243,7 +243,7 @@ class _DescriptionBuilder:
         if path_use is not None:
             self._paths.append(path_use)
 
-    def _read_command(self, value: Any) -> None:
+    def _add_commands_of_field(self, value: Any) -> None:
         if self._tool in POWERSHELL_TOOLS:
             self._add_unreadable_reason("a command for PowerShell: its language is not read")
             return
@@ -282,7 +282,7 @@ class _DescriptionBuilder:
             if text.startswith("file://"):
                 self._add_path_or_address(TOUCH, text)
 
-    def _read_unknown(self, value: Any) -> None:
+    def _add_possible_paths_of_field(self, value: Any) -> None:
         """Take what looks like a path or an address in a field that nobody knows."""
         for text in self._iterate_texts_within_budget(value):
             if "://" in text:

@@ -134,13 +134,17 @@ def find_command_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
     for word in find_working_directory_arguments(command.lowercase_program_name, parsed):
         yield from filter(
             None,
-            [build_path_use(find_folder_option_use(command.lowercase_program_name, parsed), word, folder)],
+            [
+                build_path_use(
+                    classify_folder_option_use(command.lowercase_program_name, parsed), word, folder
+                )
+            ],
         )
         folder = None if word.text is None else resolve_absolute_path(folder, word.text, word.is_home)
     if command.is_wrapper:
         return  # what it starts is a command of its own
     is_recursive = is_recursive_file_search(command.lowercase_program_name, parsed)
-    for use, word in list_path_arguments(command, parsed):
+    for use, word in iterate_path_argument_uses(command, parsed):
         path_use = build_path_use(use, word, folder)
         if path_use is not None:
             yield path_use._replace(is_recursive=True) if is_recursive else path_use
@@ -160,32 +164,34 @@ def is_recursive_file_search(name: str, parsed: ParsedArguments) -> bool:
     )
 
 
-def find_folder_option_use(name: str, parsed: ParsedArguments) -> str:
+def classify_folder_option_use(name: str, parsed: ParsedArguments) -> str:
     """Return what a program does in the folder that an option names: git only lists it where it only reads."""
     operand = next((item.word.text for item in parsed.items if item.kind == OPERAND), None)
     return LIST if name == "git" and operand in GIT_READING else TOUCH
 
 
-def list_path_arguments(command: SimpleCommand, parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
+def iterate_path_argument_uses(
+    command: SimpleCommand, parsed: ParsedArguments
+) -> Iterator[tuple[str, ShellWord]]:
     """Yield the words of a command that are paths, each with what is done with it."""
     name = command.lowercase_program_name
     if (program := FILE_PROGRAMS.get(name)) is not None:
-        yield from list_file_program_path_arguments(name, program, parsed)
+        yield from iterate_file_program_path_uses(name, program, parsed)
     elif name == "git":
-        yield from list_git_path_arguments(parsed)
+        yield from iterate_git_path_uses(parsed)
     elif name == "find":
-        yield from list_find_path_arguments(parsed)
+        yield from iterate_find_program_path_uses(parsed)
     elif name == "dd":
-        yield from list_dd_path_arguments(parsed)
+        yield from iterate_dd_path_uses(parsed)
     elif name == "gh" and has_subcommand(parsed, "api"):
         yield from (
             (READ, item.word) for item in parsed.items if item.kind == VALUE and item.option == "--input"
         )
     else:
-        yield from list_possible_path_arguments(name, parsed)
+        yield from iterate_possible_path_uses(name, parsed)
 
 
-def list_file_program_path_arguments(
+def iterate_file_program_path_uses(
     name: str, program: FileProgram, parsed: ParsedArguments
 ) -> Iterator[tuple[str, ShellWord]]:
     options = {
@@ -237,7 +243,7 @@ def list_file_program_path_arguments(
         yield program.last if is_last else use, word
 
 
-def list_git_path_arguments(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
+def iterate_git_path_uses(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     operands = parsed.list_operands()
     sub_command = operands[0].word.text if operands else None
     use = GIT_FILE_USES.get(sub_command or "")
@@ -283,7 +289,7 @@ def parse_git_pathspec(word: ShellWord, *, after_dashes: bool = False) -> Iterat
         yield word._replace(text=text, is_pattern=word.is_pattern or _GLOB.search(text) is not None)
 
 
-def list_find_path_arguments(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
+def iterate_find_program_path_uses(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     roots: list[ShellWord] = []
     for item in parsed.items:
         if item.word.text in {"-H", "-L", "-P"}:
@@ -299,7 +305,7 @@ def list_find_path_arguments(parsed: ParsedArguments) -> Iterator[tuple[str, She
             yield WRITE, parsed.items[index + 1].word
 
 
-def list_dd_path_arguments(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
+def iterate_dd_path_uses(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     for item in parsed.items:
         name, equals, value = (item.word.text or item.word.prefix).partition("=")
         if equals and name in {"if", "of"}:
@@ -321,7 +327,7 @@ def list_non_path_options(name: str) -> frozenset[str]:
     return TEXT_OPTIONS.get(name, frozenset()) | FOLDER_OPTIONS.get(name, frozenset())
 
 
-def list_possible_path_arguments(name: str, parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
+def iterate_possible_path_uses(name: str, parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     """Yield the words that may be paths, for a program of which nobody knows what it does with them."""
     if name in TEXT_OPERANDS:
         return
@@ -353,7 +359,7 @@ def find_address_uses(command: SimpleCommand) -> Iterator[AddressUse]:
         if (
             device := _DEVICE_ADDRESS.fullmatch(redirection.target.text or redirection.target.prefix)
         ) is not None:
-            yield parse_bare_host(ShellWord(device[1]))
+            yield build_host_address_use(ShellWord(device[1]))
     if (command.is_wrapper and name != "ssh") or name in TEXT_OPERANDS:
         return
     yield from find_proxy_variable_addresses(command)
@@ -390,9 +396,9 @@ def parse_host_operand(name: str, item: Argument) -> AddressUse | None:
     text = item.word.text if item.word.text is not None else item.word.prefix
     is_method = name in HTTP_PROGRAMS and text.lower() in HTTP_METHODS
     if is_method or (name == "dig" and text.startswith(("+", "@"))):
-        return parse_bare_host(ShellWord(text[1:])) if text.startswith("@") else None
+        return build_host_address_use(ShellWord(text[1:])) if text.startswith("@") else None
     is_uncertain = item.may_be_value and name not in URL_PROGRAMS
-    return None if is_uncertain and not is_host_like(text) else parse_bare_host(item.word)
+    return None if is_uncertain and not is_host_like(text) else build_host_address_use(item.word)
 
 
 def find_proxy_variable_addresses(command: SimpleCommand) -> Iterator[AddressUse]:
@@ -400,7 +406,7 @@ def find_proxy_variable_addresses(command: SimpleCommand) -> Iterator[AddressUse
     for variable, word in command.assignments:
         if variable.lower() in PROXY_VARIABLES and (word.text or word.prefix):
             text = word.text if word.text is not None else word.prefix
-            yield from find_url_host_uses(text) if _SCHEME.search(text) else [parse_bare_host(word)]
+            yield from find_url_host_uses(text) if _SCHEME.search(text) else [build_host_address_use(word)]
 
 
 def parse_option_value_hosts(word: ShellWord) -> Iterator[AddressUse]:
@@ -413,7 +419,7 @@ def parse_option_value_hosts(word: ShellWord) -> Iterator[AddressUse]:
         for piece in pieces:
             host = piece.rpartition("@")[2].partition("/")[0]
             if host and not host.isdigit():
-                yield parse_bare_host(ShellWord(host))
+                yield build_host_address_use(ShellWord(host))
 
 
 def is_host_like(text: str) -> bool:
@@ -443,7 +449,7 @@ def parse_remote_path_host(name: str, text: str) -> str:
     return remote_match[1].lower() if is_meant else ""
 
 
-def parse_bare_host(word: ShellWord) -> AddressUse:
+def build_host_address_use(word: ShellWord) -> AddressUse:
     if word.text is None:
         return AddressUse(None, word.shown_text)
     host_match = _HOST.fullmatch(word.text)
@@ -453,7 +459,7 @@ def parse_bare_host(word: ShellWord) -> AddressUse:
 def find_url_host_uses(text: str, *, is_whole: bool = True) -> Iterator[AddressUse]:
     """Yield the hosts of the URLs in a text. Of one that is cut off (`is_whole` false) the host may go on."""
     for address_match in _ADDRESS.finditer(text):
-        host = read_host(address_match[0])
+        host = parse_url_host(address_match[0])
         is_cut = (
             not is_whole
             and address_match.end() == len(text)
@@ -466,7 +472,7 @@ def find_url_host_uses(text: str, *, is_whole: bool = True) -> Iterator[AddressU
         yield AddressUse(None, text)
 
 
-def read_host(url: str) -> str | None:
+def parse_url_host(url: str) -> str | None:
     """Return the host of a URL as programs that fetch it read it; None where it has none that can be read."""
     try:
         host = urlsplit(url.replace("\\", "/")).hostname

@@ -109,13 +109,13 @@ def parse_reported_symlinks(value: Any) -> PathLinks | None:
     pairs = [
         tuple(pair)
         for pair in links[:MAX_LINKS]
-        if isinstance(pair, list) and are_absolute_paths_without_dots(pair)
+        if isinstance(pair, list) and is_pair_of_absolute_paths(pair)
     ]
     is_complete = value.get("complete") is True and len(pairs) == len(links)
     return PathLinks(tuple(sorted(pairs, key=lambda pair: -len(pair[0]))), is_complete)
 
 
-def are_absolute_paths_without_dots(pair: list[Any]) -> bool:
+def is_pair_of_absolute_paths(pair: list[Any]) -> bool:
     """Say whether both, a link and its real path, are absolute paths without `..`."""
     return len(pair) == 2 and all(
         isinstance(path, str)

@@ -329,11 +329,11 @@ class ShellReader:
             if kind == "<<-":
                 is_indented = True
             elif kind == "heredoc_start":
-                written = self._words.read_text(child.start_byte, child.end_byte)
+                written = self._words.decode_source_span(child.start_byte, child.end_byte)
                 start = re.sub(r"\\(.)|[\"']", r"\1", written)
                 is_literal = start != written
             elif kind == "heredoc_body":
-                text = self._words.read_text(child.start_byte, child.end_byte)
+                text = self._words.decode_source_span(child.start_byte, child.end_byte)
                 if not is_literal:
                     self._walk_syntax_node(child, depth + 1)
             elif kind == "pipeline":
@@ -395,7 +395,7 @@ class ShellReader:
         name, value = "", ShellWord("")
         for child in node.children:
             if child.type in {"variable_name", "subscript"} and not name:
-                name = self._words.read_text(child.start_byte, child.end_byte)
+                name = self._words.decode_source_span(child.start_byte, child.end_byte)
                 if child.type == "subscript":
                     self._walk_syntax_node(child, depth + 1)
             elif child.is_named:
@@ -461,7 +461,7 @@ class ShellReader:
     ) -> None:
         """Note an interpreter; `python -m pip install` is `pip install` as well."""
         module = find_python_module_arguments(command) if "-c" in options else ()
-        has_code = not module and is_running_inline_code(command.arguments, options, stdin)
+        has_code = not module and is_given_inline_code(command.arguments, options, stdin)
         self._record_simple_command(
             replace(
                 command,
@@ -507,7 +507,7 @@ class ShellReader:
 
     def _interpret_source(self, command: SimpleCommand, _stdin: _Input | None, _depth: int) -> None:
         self._record_simple_command(
-            replace(command, unreadable=describe_unknown_script(command.arguments[:1]))
+            replace(command, unreadable=find_unknown_script_reason(command.arguments[:1]))
         )
 
     def _interpret_trap_or_alias(self, command: SimpleCommand, _stdin: _Input | None, _depth: int) -> None:
@@ -525,7 +525,7 @@ class ShellReader:
         wrapped = find_wrapped_command(wrapper, command.arguments)
         if wrapped is None:
             self._record_simple_command(
-                replace(command, unreadable=describe_hidden_wrapped_command(wrapper, command))
+                replace(command, unreadable=find_hidden_wrapped_command_reason(wrapper, command))
             )
             return
         is_text = len(wrapped.words) == 1 and wrapper.adds_words and has_inner_whitespace(wrapped.words[0])
@@ -549,7 +549,7 @@ class ShellReader:
             self._collect_joined_script_commands(wrapped_words)
         elif wrapped_words:
             if wrapper.adds_words:
-                wrapped_words = self._add_xargs_input_arguments(name, command, wrapped_words)
+                wrapped_words = self._build_words_with_xargs_input(name, command, wrapped_words)
             self._record_command_and_its_children(
                 replace(
                     command,
@@ -565,7 +565,7 @@ class ShellReader:
             self._collect_joined_script_commands([script])
         self._folder = before
 
-    def _add_xargs_input_arguments(
+    def _build_words_with_xargs_input(
         self, name: str, command: SimpleCommand, words: list[ShellWord]
     ) -> list[ShellWord]:
         """Return the words of a command together with those that `xargs` and `parallel` put into it."""
@@ -609,7 +609,7 @@ class ShellReader:
             self._folder = before
         elif rest and not reads_input:
             self._record_simple_command(
-                replace(command, unreadable=describe_unknown_script(rest[:1]), has_code=True)
+                replace(command, unreadable=find_unknown_script_reason(rest[:1]), has_code=True)
             )
         elif stdin is not None and stdin.text is not None:
             self._record_simple_command(replace(command, is_transparent=True, is_wrapper=True))
@@ -703,7 +703,7 @@ def resolve_folder_argument(folder: str | None, word: ShellWord) -> str | None:
     )
 
 
-def describe_hidden_wrapped_command(wrapper: Wrapper, command: SimpleCommand) -> str:
+def find_hidden_wrapped_command_reason(wrapper: Wrapper, command: SimpleCommand) -> str:
     """Return why it is not known what a wrapper starts that was to say it behind `--`; "" where it starts nothing."""
     rest = (
         skip_wrapper_subcommand(wrapper, list(command.arguments)) if wrapper.commands else command.arguments
@@ -717,12 +717,12 @@ def has_inner_whitespace(word: ShellWord) -> bool:
     return word.text is not None and any(char.isspace() for char in word.text.strip())
 
 
-def describe_unknown_script(words: Sequence[ShellWord]) -> str:
+def find_unknown_script_reason(words: Sequence[ShellWord]) -> str:
     """Return why what a shell reads from a file is not known, for a file that a substitution makes; "" else."""
     return f"{words[0].reason} as a script" if words and words[0].text is None else ""
 
 
-def is_running_inline_code(
+def is_given_inline_code(
     arguments: Sequence[ShellWord], options: frozenset[str], stdin: _Input | None
 ) -> bool:
     """Say whether an interpreter is given a program as text, by an option or its standard input."""

@@ -93,7 +93,7 @@ class WordReader:
         self._budget = budget
         self._read_nested = read_nested
 
-    def read_text(self, start: int, end: int) -> str:
+    def decode_source_span(self, start: int, end: int) -> str:
         return self._source[start:end].decode("utf-8", "replace")
 
     def parse_shell_words(self, nodes: list[Node], depth: int) -> list[ShellWord]:
@@ -111,11 +111,17 @@ class WordReader:
             raise UnreadableShell(TOO_DEEP)
         kind = node.type
         if kind in _PLAIN and not node.child_count:
-            return [_WordPiece(unescape_word(self.read_text(node.start_byte, node.end_byte)))]
+            return [_WordPiece(unescape_word(self.decode_source_span(node.start_byte, node.end_byte)))]
         if kind == "raw_string":
-            pieces = [_WordPiece(self.read_text(node.start_byte + 1, node.end_byte - 1).translate(_PROTECT))]
+            pieces = [
+                _WordPiece(
+                    self.decode_source_span(node.start_byte + 1, node.end_byte - 1).translate(_PROTECT)
+                )
+            ]
         elif kind == "ansi_c_string":
-            text = decode_ansi_c_quoted_string(self.read_text(node.start_byte + 2, node.end_byte - 1))
+            text = decode_ansi_c_quoted_string(
+                self.decode_source_span(node.start_byte + 2, node.end_byte - 1)
+            )
             pieces = [_WordPiece(text.translate(_PROTECT))]
         elif kind == "string":
             pieces = self._parse_double_quoted_pieces(node, depth)
@@ -128,11 +134,13 @@ class WordReader:
             if b"``" in self._source[node.start_byte : node.end_byte]:  # the grammar passes over it
                 pieces.append(_WordPiece(None, "the output of ``"))
         elif kind == "brace_expression" or not node.is_named:
-            pieces = [_WordPiece(self.read_text(node.start_byte, node.end_byte))]
+            pieces = [_WordPiece(self.decode_source_span(node.start_byte, node.end_byte))]
         elif kind in {"simple_expansion", "expansion"}:
             pieces = [self._parse_variable_expansion(node, is_quoted, depth)]
         else:
-            pieces = [self._read_unknown(node, _UNKNOWN_KINDS.get(kind, "the text"), is_quoted, depth)]
+            pieces = [
+                self._build_unknown_word_piece(node, _UNKNOWN_KINDS.get(kind, "the text"), is_quoted, depth)
+            ]
         return pieces
 
     def _parse_double_quoted_pieces(self, node: Node, depth: int) -> list[_WordPiece]:
@@ -152,20 +160,20 @@ class WordReader:
         return pieces
 
     def _unescape_double_quoted_text(self, start: int, end: int) -> _WordPiece:
-        text = self.read_text(start, end)
+        text = self.decode_source_span(start, end)
         if "\\" in text:
             text = re.sub(r"\\(\n|[$`\"\\])", lambda found: found[1].strip("\n"), text)
         return _WordPiece(text.translate(_PROTECT), is_quoted=True)
 
     def _parse_variable_expansion(self, node: Node, is_quoted: bool, depth: int) -> _WordPiece:
-        text = self.read_text(node.start_byte, node.end_byte)
+        text = self.decode_source_span(node.start_byte, node.end_byte)
         if text in {"$HOME", "${HOME}"}:
             return _WordPiece("~")
-        return self._read_unknown(node, "the variable", is_quoted, depth)
+        return self._build_unknown_word_piece(node, "the variable", is_quoted, depth)
 
-    def _read_unknown(self, node: Node, reason: str, is_quoted: bool, depth: int) -> _WordPiece:
+    def _build_unknown_word_piece(self, node: Node, reason: str, is_quoted: bool, depth: int) -> _WordPiece:
         self._read_nested(node, depth + 1)
-        shown_text = " ".join(self.read_text(node.start_byte, node.end_byte).split())
+        shown_text = " ".join(self.decode_source_span(node.start_byte, node.end_byte).split())
         shown_text = shown_text if len(shown_text) <= LONGEST_SHOWN else f"{shown_text[: LONGEST_SHOWN - 1]}…"
         return _WordPiece(None, f"{reason} {shown_text}", is_quoted)
 

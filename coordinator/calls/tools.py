@@ -107,34 +107,34 @@ class Tool:
     has_address: bool = False
 
 
-def list_tools(names: str, tool: Tool) -> dict[str, Tool]:
+def map_names_to_tool(names: str, tool: Tool) -> dict[str, Tool]:
     return dict.fromkeys(names.split(), tool)
 
 
 # Of each agent that has a dialect, in its present and its known earlier versions; `think` and the like do nothing.
 TOOLS: dict[str, Tool] = {
-    **list_tools(
+    **map_names_to_tool(
         "Bash Monitor PowerShell bash powershell run_shell_command Shell shell exec_command local_shell"
         " developer__shell monitor background_process",
         Tool("command", is_command=True),
     ),
-    **list_tools(
+    **map_names_to_tool(
         "Read NotebookRead read read_file read_many_files view view_image developer__read_image",
         Tool("read", READ),
     ),
-    **list_tools(
+    **map_names_to_tool(
         "Write Edit MultiEdit NotebookEdit StrReplace apply_patch write_file replace write edit multiedit patch create"
         " str_replace_editor notebook_edit developer__write developer__edit developer__text_editor",
         Tool("write", WRITE),
     ),
-    **list_tools("Delete Move", Tool("write", DELETE)),
-    **list_tools(
+    **map_names_to_tool("Delete Move", Tool("write", DELETE)),
+    **map_names_to_tool(
         "Grep grep grep_search search_file_content SemanticSearch", Tool("search", READ, searches_here=True)
     ),
-    **list_tools("Glob glob", Tool("search", LIST, has_path_pattern=True, searches_here=True)),
-    **list_tools("LS list list_directory developer__tree", Tool("search", LIST, searches_here=True)),
-    **list_tools("WebFetch webfetch web_fetch", Tool("fetch", has_address=True)),
-    **list_tools("WebSearch websearch web_search google_web_search", Tool("web-search")),
+    **map_names_to_tool("Glob glob", Tool("search", LIST, has_path_pattern=True, searches_here=True)),
+    **map_names_to_tool("LS list list_directory developer__tree", Tool("search", LIST, searches_here=True)),
+    **map_names_to_tool("WebFetch webfetch web_fetch", Tool("fetch", has_address=True)),
+    **map_names_to_tool("WebSearch websearch web_search google_web_search", Tool("web-search")),
 }
 UNKNOWN_TOOL = Tool("", TOUCH)
 POWERSHELL_TOOLS = frozenset({"PowerShell", "powershell"})

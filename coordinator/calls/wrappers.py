@@ -79,7 +79,7 @@ class WrappedCommand:
     folder: ShellWord | None = None
 
 
-def parse_wrapper_options(
+def build_wrapper_from_option_text(
     values: str = "",
     *,
     scripts: str = "",
@@ -106,183 +106,195 @@ _PACKAGE_RUN = (
 
 WRAPPERS: dict[str, Wrapper] = {
     # What does nothing of its own
-    "env": parse_wrapper_options(
+    "env": build_wrapper_from_option_text(
         "-u --unset -a --argv0 --block-signal",
         scripts="-S --split-string",
         folders="-C --chdir",
         takes_assignments=True,
         is_transparent=True,
     ),
-    "time": parse_wrapper_options("-f --format -o --output", is_transparent=True),
-    "nice": parse_wrapper_options("-n --adjustment", is_transparent=True),
-    "ionice": parse_wrapper_options("-c --class -n --classdata -p --pid", is_transparent=True),
-    "chrt": parse_wrapper_options("-T -P -D", operands=1, is_transparent=True),
-    "taskset": parse_wrapper_options("", operands=1, is_transparent=True),
-    "timeout": parse_wrapper_options("-k --kill-after -s --signal", operands=1, is_transparent=True),
-    "gtimeout": parse_wrapper_options("-k --kill-after -s --signal", operands=1, is_transparent=True),
-    "nohup": parse_wrapper_options("", is_transparent=True),
-    "setsid": parse_wrapper_options("", is_transparent=True),
-    "stdbuf": parse_wrapper_options("-i --input -o --output -e --error", is_transparent=True),
-    "unbuffer": parse_wrapper_options("", is_transparent=True),
-    "command": parse_wrapper_options("", query_options="-v -V", is_transparent=True),
-    "builtin": parse_wrapper_options("", is_transparent=True),
-    "exec": parse_wrapper_options("-a", is_transparent=True),
-    "coproc": parse_wrapper_options("", is_transparent=True),
-    "noglob": parse_wrapper_options("", is_transparent=True),
-    "nocorrect": parse_wrapper_options("", is_transparent=True),
-    "caffeinate": parse_wrapper_options("-t -w", is_transparent=True),
-    "xvfb-run": parse_wrapper_options(
+    "time": build_wrapper_from_option_text("-f --format -o --output", is_transparent=True),
+    "nice": build_wrapper_from_option_text("-n --adjustment", is_transparent=True),
+    "ionice": build_wrapper_from_option_text("-c --class -n --classdata -p --pid", is_transparent=True),
+    "chrt": build_wrapper_from_option_text("-T -P -D", operands=1, is_transparent=True),
+    "taskset": build_wrapper_from_option_text("", operands=1, is_transparent=True),
+    "timeout": build_wrapper_from_option_text("-k --kill-after -s --signal", operands=1, is_transparent=True),
+    "gtimeout": build_wrapper_from_option_text(
+        "-k --kill-after -s --signal", operands=1, is_transparent=True
+    ),
+    "nohup": build_wrapper_from_option_text("", is_transparent=True),
+    "setsid": build_wrapper_from_option_text("", is_transparent=True),
+    "stdbuf": build_wrapper_from_option_text("-i --input -o --output -e --error", is_transparent=True),
+    "unbuffer": build_wrapper_from_option_text("", is_transparent=True),
+    "command": build_wrapper_from_option_text("", query_options="-v -V", is_transparent=True),
+    "builtin": build_wrapper_from_option_text("", is_transparent=True),
+    "exec": build_wrapper_from_option_text("-a", is_transparent=True),
+    "coproc": build_wrapper_from_option_text("", is_transparent=True),
+    "noglob": build_wrapper_from_option_text("", is_transparent=True),
+    "nocorrect": build_wrapper_from_option_text("", is_transparent=True),
+    "caffeinate": build_wrapper_from_option_text("-t -w", is_transparent=True),
+    "xvfb-run": build_wrapper_from_option_text(
         "-n --server-num -e --error-file -f --auth-file -p --xauth-protocol -s --server-args -w --wait",
         is_transparent=True,
     ),
-    "dbus-run-session": parse_wrapper_options("--config-file --dbus-daemon", is_transparent=True),
-    "rlwrap": parse_wrapper_options(
+    "dbus-run-session": build_wrapper_from_option_text("--config-file --dbus-daemon", is_transparent=True),
+    "rlwrap": build_wrapper_from_option_text(
         "-a -b -C -D -f -g -H -l -m -M -O -P -q -s -S -t -w -z", is_transparent=True
     ),
-    "cpulimit": parse_wrapper_options("-l --limit -p --pid -e --exe -P --path -c --cpu"),
-    "gdb": parse_wrapper_options("-x --command -ex -iex -d --directory -p --pid"),
-    "eatmydata": parse_wrapper_options("", is_transparent=True),
-    "watch": parse_wrapper_options("-n --interval -q --equexit", is_joined=True, is_transparent=True),
-    "hyperfine": parse_wrapper_options("", is_joined=True),
-    "flock": parse_wrapper_options(
+    "cpulimit": build_wrapper_from_option_text("-l --limit -p --pid -e --exe -P --path -c --cpu"),
+    "gdb": build_wrapper_from_option_text("-x --command -ex -iex -d --directory -p --pid"),
+    "eatmydata": build_wrapper_from_option_text("", is_transparent=True),
+    "watch": build_wrapper_from_option_text(
+        "-n --interval -q --equexit", is_joined=True, is_transparent=True
+    ),
+    "hyperfine": build_wrapper_from_option_text("", is_joined=True),
+    "flock": build_wrapper_from_option_text(
         "-w --wait --timeout -E --conflict-exit-code", scripts="-c --command", operands=1
     ),
-    "script": parse_wrapper_options("-E --echo -I -O -B -T -m -o", scripts="-c --command", operands=99),
-    "entr": parse_wrapper_options("", scripts=""),
-    "watchexec": parse_wrapper_options(
+    "script": build_wrapper_from_option_text(
+        "-E --echo -I -O -B -T -m -o", scripts="-c --command", operands=99
+    ),
+    "entr": build_wrapper_from_option_text("", scripts=""),
+    "watchexec": build_wrapper_from_option_text(
         "-w --watch -e --exts -i --ignore -f --filter -d --debounce -s --signal --shell"
     ),
-    "nodemon": parse_wrapper_options(
+    "nodemon": build_wrapper_from_option_text(
         "-w --watch -e --ext -i --ignore -d --delay --signal", scripts="-x --exec", operands=99
     ),
-    "strace": parse_wrapper_options("-e -o -p -s -u -E -a -b -I -O -P -S -X"),
-    "ltrace": parse_wrapper_options("-e -o -p -s -u -a -l -n -x"),
-    "perf": parse_wrapper_options("-e -o -F -c -p", commands="record,stat,trace"),
-    "proxychains": parse_wrapper_options("-f"),
-    "proxychains4": parse_wrapper_options("-f"),
-    "torsocks": parse_wrapper_options(""),
-    "torify": parse_wrapper_options(""),
-    "faketime": parse_wrapper_options("", operands=1),
-    "concurrently": parse_wrapper_options("-n --names -c --prefix-colors -k", is_joined=True),
-    "cross-env": parse_wrapper_options("", takes_assignments=True, is_transparent=True),
-    "cross-env-shell": parse_wrapper_options("", takes_assignments=True, is_joined=True, is_transparent=True),
-    "ssh-agent": parse_wrapper_options("-t -a -E"),
-    "busybox": parse_wrapper_options(""),
-    "toybox": parse_wrapper_options(""),
-    "setpriv": parse_wrapper_options("--reuid --regid --groups"),
-    "prlimit": parse_wrapper_options("-p --pid"),
-    "setarch": parse_wrapper_options("", operands=1),
-    "linux32": parse_wrapper_options(""),
-    "linux64": parse_wrapper_options(""),
-    "catchsegv": parse_wrapper_options(""),
-    "valgrind": parse_wrapper_options(""),
+    "strace": build_wrapper_from_option_text("-e -o -p -s -u -E -a -b -I -O -P -S -X"),
+    "ltrace": build_wrapper_from_option_text("-e -o -p -s -u -a -l -n -x"),
+    "perf": build_wrapper_from_option_text("-e -o -F -c -p", commands="record,stat,trace"),
+    "proxychains": build_wrapper_from_option_text("-f"),
+    "proxychains4": build_wrapper_from_option_text("-f"),
+    "torsocks": build_wrapper_from_option_text(""),
+    "torify": build_wrapper_from_option_text(""),
+    "faketime": build_wrapper_from_option_text("", operands=1),
+    "concurrently": build_wrapper_from_option_text("-n --names -c --prefix-colors -k", is_joined=True),
+    "cross-env": build_wrapper_from_option_text("", takes_assignments=True, is_transparent=True),
+    "cross-env-shell": build_wrapper_from_option_text(
+        "", takes_assignments=True, is_joined=True, is_transparent=True
+    ),
+    "ssh-agent": build_wrapper_from_option_text("-t -a -E"),
+    "busybox": build_wrapper_from_option_text(""),
+    "toybox": build_wrapper_from_option_text(""),
+    "setpriv": build_wrapper_from_option_text("--reuid --regid --groups"),
+    "prlimit": build_wrapper_from_option_text("-p --pid"),
+    "setarch": build_wrapper_from_option_text("", operands=1),
+    "linux32": build_wrapper_from_option_text(""),
+    "linux64": build_wrapper_from_option_text(""),
+    "catchsegv": build_wrapper_from_option_text(""),
+    "valgrind": build_wrapper_from_option_text(""),
     # As another user, in another root, as a service, on another machine
-    "sudo": parse_wrapper_options(
+    "sudo": build_wrapper_from_option_text(
         "-u --user -g --group -h --host -p --prompt -C --close-from -r --role -t --type -T --command-timeout -U"
         " --other-user -R --chroot",
         folders="-D --chdir",
         takes_assignments=True,
     ),
-    "doas": parse_wrapper_options("-u -C"),
-    "pkexec": parse_wrapper_options("--user"),
-    "run0": parse_wrapper_options(
+    "doas": build_wrapper_from_option_text("-u -C"),
+    "pkexec": build_wrapper_from_option_text("--user"),
+    "run0": build_wrapper_from_option_text(
         "-u --user -g --group --unit --property --description --slice --setenv", folders="-D --chdir"
     ),
-    "runuser": parse_wrapper_options("-u --user -g --group -s --shell", scripts="-c --command"),
-    "su": parse_wrapper_options(
+    "runuser": build_wrapper_from_option_text("-u --user -g --group -s --shell", scripts="-c --command"),
+    "su": build_wrapper_from_option_text(
         "-s --shell -g --group -G --supp-group -w", scripts="-c --command --session-command", operands=99
     ),
-    "gosu": parse_wrapper_options("", operands=1),
-    "su-exec": parse_wrapper_options("", operands=1),
-    "sg": parse_wrapper_options("", scripts="-c", operands=1, is_joined=True),
-    "systemd-run": parse_wrapper_options(
+    "gosu": build_wrapper_from_option_text("", operands=1),
+    "su-exec": build_wrapper_from_option_text("", operands=1),
+    "sg": build_wrapper_from_option_text("", scripts="-c", operands=1, is_joined=True),
+    "systemd-run": build_wrapper_from_option_text(
         "-u --unit -p --property -M --machine -H --host --slice --description --uid --gid --nice -E --setenv"
         " --on-active --on-boot --on-calendar --on-startup --on-unit-active --timer-property --path-property"
         " --socket-property --service-type",
         folders="--working-directory",
     ),
-    "systemd-inhibit": parse_wrapper_options("--what --who --why --mode"),
-    "tmux": parse_wrapper_options(
+    "systemd-inhibit": build_wrapper_from_option_text("--what --who --why --mode"),
+    "tmux": build_wrapper_from_option_text(
         "-c -e -f -F -l -L -n -s -S -t -T -x -y",
         commands="new,new-session,neww,new-window,splitw,split-window,respawn-pane,respawnp,respawn-window,run,run-shell"
         ",popup,display-popup,send,send-keys,pipe-pane,if,if-shell",
         is_joined=True,
     ),
-    "screen": parse_wrapper_options("-c -e -h -p -S -s -t -T"),
-    "start-stop-daemon": parse_wrapper_options("", needs_dashes=True),
-    "chroot": parse_wrapper_options("", operands=1, is_remote=True),
-    "unshare": parse_wrapper_options("-S --setuid -G --setgid -R --root -w --wd"),
-    "nsenter": parse_wrapper_options("-t --target -S --setuid -G --setgid -r --root", is_remote=True),
-    "bwrap": parse_wrapper_options(
+    "screen": build_wrapper_from_option_text("-c -e -h -p -S -s -t -T"),
+    "start-stop-daemon": build_wrapper_from_option_text("", needs_dashes=True),
+    "chroot": build_wrapper_from_option_text("", operands=1, is_remote=True),
+    "unshare": build_wrapper_from_option_text("-S --setuid -G --setgid -R --root -w --wd"),
+    "nsenter": build_wrapper_from_option_text(
+        "-t --target -S --setuid -G --setgid -r --root", is_remote=True
+    ),
+    "bwrap": build_wrapper_from_option_text(
         "--bind --ro-bind --dev-bind --symlink", is_remote=True, needs_dashes=True
     ),
-    "firejail": parse_wrapper_options(""),
-    "fakeroot": parse_wrapper_options("-l --lib -i -s -b"),
-    "ssh": parse_wrapper_options(
+    "firejail": build_wrapper_from_option_text(""),
+    "fakeroot": build_wrapper_from_option_text("-l --lib -i -s -b"),
+    "ssh": build_wrapper_from_option_text(
         "-b -c -D -E -e -F -I -i -J -L -l -m -O -o -p -Q -R -S -W -w -B",
         operands=1,
         is_joined=True,
         is_remote=True,
     ),
-    "docker": parse_wrapper_options(
+    "docker": build_wrapper_from_option_text(
         "-e --env -u --user -w --workdir --env-file --detach-keys -f --file -p --project-name --profile --index",
         commands="exec,compose exec,container exec",
         operands=1,
         is_remote=True,
     ),
-    "podman": parse_wrapper_options(
+    "podman": build_wrapper_from_option_text(
         "-e --env -u --user -w --workdir", commands="exec,container exec", operands=1, is_remote=True
     ),
-    "docker-compose": parse_wrapper_options(
+    "docker-compose": build_wrapper_from_option_text(
         "-e --env -u --user -w --workdir -f --file", commands="exec", operands=1, is_remote=True
     ),
-    "kubectl": parse_wrapper_options(
+    "kubectl": build_wrapper_from_option_text(
         "-n --namespace -c --container --context", commands="exec", needs_dashes=True, is_remote=True
     ),
     # Package managers and tools that prepare an environment
-    "npx": parse_wrapper_options("-p --package -w --workspace", scripts="-c --call"),
-    "bunx": parse_wrapper_options("-p --package"),
-    "pnpx": parse_wrapper_options("-p --package"),
-    "uvx": parse_wrapper_options("--from --with --python -p --index-url"),
-    "npm": parse_wrapper_options(
+    "npx": build_wrapper_from_option_text("-p --package -w --workspace", scripts="-c --call"),
+    "bunx": build_wrapper_from_option_text("-p --package"),
+    "pnpx": build_wrapper_from_option_text("-p --package"),
+    "uvx": build_wrapper_from_option_text("--from --with --python -p --index-url"),
+    "npm": build_wrapper_from_option_text(
         "-p --package -w --workspace --prefix", scripts="-c --call", commands="exec,x"
     ),
-    "pnpm": parse_wrapper_options(_PACKAGE_RUN, commands="exec,dlx"),
-    "yarn": parse_wrapper_options(_PACKAGE_RUN, commands="exec,dlx"),
-    "bun": parse_wrapper_options("", commands="x"),
-    "uv": parse_wrapper_options(_PACKAGE_RUN, commands="run"),
-    "poetry": parse_wrapper_options(_PACKAGE_RUN, commands="run"),
-    "pdm": parse_wrapper_options("-p --project", commands="run"),
-    "pipenv": parse_wrapper_options("", commands="run"),
-    "hatch": parse_wrapper_options("-e --env -p --project", commands="run"),
-    "rye": parse_wrapper_options("", commands="run"),
-    "pixi": parse_wrapper_options("-e --environment --manifest-path", commands="run"),
-    "conda": parse_wrapper_options("-n --name -p --prefix --cwd", commands="run"),
-    "mamba": parse_wrapper_options("-n --name -p --prefix", commands="run"),
-    "micromamba": parse_wrapper_options("-n --name -p --prefix", commands="run"),
-    "bundle": parse_wrapper_options("", commands="exec"),
-    "rbenv": parse_wrapper_options("", commands="exec"),
-    "pyenv": parse_wrapper_options("", commands="exec"),
-    "asdf": parse_wrapper_options("", commands="exec"),
-    "mise": parse_wrapper_options("-C --cd -E --env", commands="exec,x", needs_dashes=True),
-    "direnv": parse_wrapper_options("", commands="exec", operands=1),
-    "dotenv": parse_wrapper_options("-e --env -f --file -c -v", commands="run"),
-    "dotenvx": parse_wrapper_options("-f --env-file -e --env", commands="run", needs_dashes=True),
-    "doppler": parse_wrapper_options(
+    "pnpm": build_wrapper_from_option_text(_PACKAGE_RUN, commands="exec,dlx"),
+    "yarn": build_wrapper_from_option_text(_PACKAGE_RUN, commands="exec,dlx"),
+    "bun": build_wrapper_from_option_text("", commands="x"),
+    "uv": build_wrapper_from_option_text(_PACKAGE_RUN, commands="run"),
+    "poetry": build_wrapper_from_option_text(_PACKAGE_RUN, commands="run"),
+    "pdm": build_wrapper_from_option_text("-p --project", commands="run"),
+    "pipenv": build_wrapper_from_option_text("", commands="run"),
+    "hatch": build_wrapper_from_option_text("-e --env -p --project", commands="run"),
+    "rye": build_wrapper_from_option_text("", commands="run"),
+    "pixi": build_wrapper_from_option_text("-e --environment --manifest-path", commands="run"),
+    "conda": build_wrapper_from_option_text("-n --name -p --prefix --cwd", commands="run"),
+    "mamba": build_wrapper_from_option_text("-n --name -p --prefix", commands="run"),
+    "micromamba": build_wrapper_from_option_text("-n --name -p --prefix", commands="run"),
+    "bundle": build_wrapper_from_option_text("", commands="exec"),
+    "rbenv": build_wrapper_from_option_text("", commands="exec"),
+    "pyenv": build_wrapper_from_option_text("", commands="exec"),
+    "asdf": build_wrapper_from_option_text("", commands="exec"),
+    "mise": build_wrapper_from_option_text("-C --cd -E --env", commands="exec,x", needs_dashes=True),
+    "direnv": build_wrapper_from_option_text("", commands="exec", operands=1),
+    "dotenv": build_wrapper_from_option_text("-e --env -f --file -c -v", commands="run"),
+    "dotenvx": build_wrapper_from_option_text("-f --env-file -e --env", commands="run", needs_dashes=True),
+    "doppler": build_wrapper_from_option_text(
         "-p --project -c --config", scripts="--command", commands="run", needs_dashes=True
     ),
-    "op": parse_wrapper_options("--env-file --account", commands="run", needs_dashes=True),
-    "chamber": parse_wrapper_options("", commands="exec", needs_dashes=True),
-    "aws-vault": parse_wrapper_options("-d --duration", commands="exec", needs_dashes=True),
-    "nix-shell": parse_wrapper_options("-p --packages -A -I", scripts="--run --command", operands=99),
-    "nix": parse_wrapper_options("", commands="develop,shell", needs_dashes=True),
+    "op": build_wrapper_from_option_text("--env-file --account", commands="run", needs_dashes=True),
+    "chamber": build_wrapper_from_option_text("", commands="exec", needs_dashes=True),
+    "aws-vault": build_wrapper_from_option_text("-d --duration", commands="exec", needs_dashes=True),
+    "nix-shell": build_wrapper_from_option_text(
+        "-p --packages -A -I", scripts="--run --command", operands=99
+    ),
+    "nix": build_wrapper_from_option_text("", commands="develop,shell", needs_dashes=True),
     # What adds words
-    "xargs": parse_wrapper_options(
+    "xargs": build_wrapper_from_option_text(
         "-I -n --max-args -L --max-lines -P --max-procs -s --max-chars -d --delimiter -E -a --arg-file --replace"
         " --process-slot-var",
         adds_words=True,
     ),
-    "parallel": parse_wrapper_options(
+    "parallel": build_wrapper_from_option_text(
         "-j --jobs -I --colsep -C -N -n -L -a --arg-file --delay --joblog --results --timeout --tmpdir",
         adds_words=True,
     ),
@@ -386,7 +398,7 @@ def find_wrapped_command(wrapper: Wrapper, arguments: Sequence[ShellWord]) -> Wr
             return None
         rest = consume_wrapper_option(wrapper, text, rest, wrapped_command)
     if wrapper.needs_dashes:
-        rest = list(list_words_after_double_dash(arguments))
+        rest = list(iterate_words_after_double_dash(arguments))
     if operands > 0 and not wrapped_command.scripts and wrapper.operands != 99 and rest:
         rest = []
     wrapped_command.words = rest
@@ -445,7 +457,7 @@ def skip_wrapper_subcommand(wrapper: Wrapper, words: list[ShellWord]) -> list[Sh
     return None
 
 
-def list_words_after_double_dash(words: Sequence[ShellWord]) -> Iterator[ShellWord]:
+def iterate_words_after_double_dash(words: Sequence[ShellWord]) -> Iterator[ShellWord]:
     passed = False
     for word in words:
         if passed:

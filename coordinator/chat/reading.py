@@ -38,7 +38,7 @@ class MessagePosition:
     message_id: str | None = None
 
     def __str__(self) -> str:
-        return f"{instants.to_microseconds(self.at) // 1000}:{self.message_id or ''}"
+        return f"{instants.instant_to_microseconds(self.at) // 1000}:{self.message_id or ''}"
 
     def older_messages_condition(self) -> Q:
         """Match what is before this position; without an id it is the beginning of its time."""
@@ -92,7 +92,7 @@ class ChatMessagePage:
     has_more: bool
 
 
-def find_chat_agent(agent_id: str) -> Agent:
+def require_chat_agent(agent_id: str) -> Agent:
     """Return the agent. Raises NotFound."""
     agent = Agent.objects.filter(pk=agent_id).first() if "\x00" not in agent_id else None
     if agent is None:
@@ -139,7 +139,9 @@ def iterate_thread_messages(agent_id: str) -> Iterator[ChatMessage]:
     yield from agent_thread_messages(agent_id).filter(created_at__gt=LAST).order_by("created_at", "id")
 
 
-def load_messages_around(agent_id: str, message_id: str, limit: int = PAGE) -> tuple[ChatMessagePage, bool]:
+def load_message_page_around(
+    agent_id: str, message_id: str, limit: int = PAGE
+) -> tuple[ChatMessagePage, bool]:
     """Return a page that ends some messages after `message_id`, and whether newer ones follow it."""
     target = agent_thread_messages(agent_id).filter(pk=message_id).first()
     if target is None:
@@ -163,7 +165,7 @@ def chat_message_as_json(message: ChatMessage, *, with_secrets: bool = False) ->
         "source": message.source,
         "content": message.content if with_secrets else mask_secrets(message.content),
         "metadata": message.metadata if with_secrets else mask_secrets(message.metadata),
-        "created_at": instants.to_microseconds(at) // 1000 if isinstance(at, datetime) else str(at),
+        "created_at": instants.instant_to_microseconds(at) // 1000 if isinstance(at, datetime) else str(at),
         "place": str(message_position(message)),
     }
 
@@ -176,7 +178,7 @@ def last_agent_message_position(agent_id: str) -> MessagePosition:
     return message_position(last) if last else MessagePosition(instants.EPOCH)
 
 
-def load_unanswered_messages(
+def build_unanswered_messages_response(
     agent_id: str, position: MessagePosition, limit: int = PAGE
 ) -> dict[str, Any] | None:
     """Return what others said to the agent after `place`, as the answer of a wait, or None where nothing is new."""
@@ -240,7 +242,7 @@ def count_unread_messages(person: str, agent_ids: Iterable[str], since: datetime
     return counts
 
 
-def find_attachment(attachment_id: str, agent_id: str | None = None) -> ChatAttachment:
+def require_chat_attachment(attachment_id: str, agent_id: str | None = None) -> ChatAttachment:
     """Return an attachment; with `agent_id`, only one of that agent's thread. Raises NotFound."""
     rows = ChatAttachment.objects.select_related("message", "stored").filter(pk=attachment_id)
     attachment = rows.first() if agent_id is None else rows.filter(message__agent=agent_id).first()

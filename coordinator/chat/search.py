@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from coordinator.chat.content import message_search_text
-from coordinator.engine.chat_words import chat_match_condition
+from coordinator.engine.chat_words import build_chat_match_sql
 from coordinator.models import ChatMessage
 from coordinator.search.events import SnippetPiece, build_search_snippet
 from coordinator.search.text import SearchTerm, normalize_search_text, parse_search_terms
@@ -34,7 +34,7 @@ def find_chat_messages(text: str, *, agent_id: str = "", limit: int = MOST_HITS)
     with_words = [term for term in terms if term.words]
     if not with_words:
         return []
-    condition, question = chat_match_condition([[term] for term in with_words])
+    condition, question = build_chat_match_sql([[term] for term in with_words])
     # A literal of our own and a parameter: nothing that was typed is in the statement.
     ids = f"chat_messages.id IN (SELECT message_id FROM sbx_chat_search WHERE {condition})"  # noqa: S608
     rows = ChatMessage.objects.extra(where=[ids], params=[question]).select_related("agent")  # noqa: S610

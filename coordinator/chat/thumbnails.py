@@ -24,7 +24,7 @@ _sandbox = Sandbox(
 )
 
 
-def find_cached_thumbnail(row: ChatAttachment) -> Path | None:
+def find_cached_or_require_makeable_thumbnail(row: ChatAttachment) -> Path | None:
     """Return the file of an image's thumbnail (WebP) if it was made before, else None.
 
     Decodes nothing. Raises NotFound where the bytes are no image or too large a one, or where making one failed,
@@ -61,7 +61,7 @@ def find_or_make_thumbnail(row: ChatAttachment) -> Path:
     Raises NotFound for what is no image, is too large or takes too long; that is remembered, so that it is tried
     once. What could not be tried for lack of room is NotFound too, this time; Busy where the bytes cannot be had now.
     """
-    path = find_cached_thumbnail(row)
+    path = find_cached_or_require_makeable_thumbnail(row)
     if path is None:
         path = attachments.thumbnail_path(row.pk)
         path.parent.mkdir(parents=True, exist_ok=True)

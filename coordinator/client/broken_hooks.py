@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LONGEST = 500  # bytes of a text that is taken
 
 
-def strip_byte_order_mark(body: bytes) -> bytes:
+def convert_to_utf8_without_bom(body: bytes) -> bytes:
     """Return the body as UTF-8 without a byte order mark; some Windows shells put one before what they pipe."""
     for mark, encoding in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
         if body.startswith(mark):

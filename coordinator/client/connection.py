@@ -194,10 +194,10 @@ class SingleRequestConnection:
 
     def _send_bytes(self, data: bytes, patience: float) -> None:
         assert self._socket is not None
-        self._socket.settimeout(self.remaining_wait_seconds(patience))
+        self._socket.settimeout(self.require_remaining_wait_seconds(patience))
         self._socket.sendall(data)
 
-    def remaining_wait_seconds(self, patience: float) -> float:
+    def require_remaining_wait_seconds(self, patience: float) -> float:
         remaining_seconds = self.until - time.monotonic()
         if remaining_seconds <= 0:
             raise TimeoutError
@@ -205,7 +205,7 @@ class SingleRequestConnection:
 
     def _receive_bytes(self, patience: float) -> bytes:
         assert self._socket is not None
-        self._socket.settimeout(self.remaining_wait_seconds(patience))
+        self._socket.settimeout(self.require_remaining_wait_seconds(patience))
         return self._socket.recv(65_536)
 
     def _read_answer_head(self, patience: float) -> HttpAnswer:

@@ -109,12 +109,14 @@ def run(arguments: Sequence[str]) -> int:
         return BLOCK
     hook = HookCommand(agent, timeout or agent.timeout)
     try:
-        hook.start_time_limit()
+        hook.start_time_limit_and_signal_handlers()
         hook.post_hook_and_answer_agent()
     except HookStopped:
-        hook.finish_unanswered_hook("The hook was stopped before anybody answered.")
+        hook.deny_or_pass_hook_and_exit("The hook was stopped before anybody answered.")
     except BaseException as problem:
-        hook.finish_unanswered_hook(f"`signalbox hook` met an error ({type(problem).__name__}: {problem}).")
+        hook.deny_or_pass_hook_and_exit(
+            f"`signalbox hook` met an error ({type(problem).__name__}: {problem})."
+        )
 
 
 def parse_hook_timeout(words: list[str]) -> float | None:
@@ -162,7 +164,7 @@ class HookCommand:
 
     # --- the way ----------------------------------------------------------------------------------------------
 
-    def start_time_limit(self) -> None:
+    def start_time_limit_and_signal_handlers(self) -> None:
         """Start the time limit, and handle the signals that end this command."""
 
         def raise_hook_stopped(_number: int, _frame: object) -> None:
@@ -172,23 +174,23 @@ class HookCommand:
         for number in STOPS:
             signal.signal(number, raise_hook_stopped)
         self._wake.acquire()
-        _thread.start_new_thread(self._watch_time_limit, ())
+        _thread.start_new_thread(self._exit_at_deadline_or_agent_end, ())
 
     def post_hook_and_answer_agent(self) -> NoReturn:
         """Read the hook, post it, and answer. Ends the process."""
-        hook_input = self._read_hook_input()
+        hook_input = self._read_hook_input_within_limit()
         self.load_server_address_and_settings()
         is_call = self.is_before_tool_call
         if not hook_input:
             self._refusal = f"The hook is larger than {LARGEST >> 20} MB"
-            self.finish_unanswered_hook(f"{self._refusal}, too large for anybody to judge.")
+            self.deny_or_pass_hook_and_exit(f"{self._refusal}, too large for anybody to judge.")
         if self._settings is None:
-            self.finish_unanswered_hook(self._refusal)
+            self.deny_or_pass_hook_and_exit(self._refusal)
         if is_call:
-            self._wait_for_call_decision()
+            self._answer_call_decision_and_exit()
         self._report_hook_and_exit()
 
-    def _read_hook_input(self) -> bool:
+    def _read_hook_input_within_limit(self) -> bool:
         """Read the hook, and what it is; returns False for one that is too large."""
         parts: list[bytes] = []
         size = 0
@@ -216,7 +218,7 @@ class HookCommand:
                 self._body = plan_files.add_plan_text_to_hook(self._body, payload)
         else:
             self._unread = True
-            self._body = broken_hooks.strip_byte_order_mark(self._body)
+            self._body = broken_hooks.convert_to_utf8_without_bom(self._body)
             self._event = self.guess_unreadable_hook_event_name(self._body)
             names = ("tool_name", "mcp_server_name")
             fields = broken_hooks.extract_unambiguous_fields(self._body, names) if size <= LARGEST else {}
@@ -250,7 +252,9 @@ class HookCommand:
         """Return the agent's settings that `signalbox connect` wrote; None where it is not known."""
         try:
             return (
-                settings.load_client_settings(prefer_file=True).agents.get(self._agent.name, {}).get("file")
+                settings.resolve_client_settings(prefer_file=True)
+                .agents.get(self._agent.name, {})
+                .get("file")
             )
         except NotConnected:
             return None
@@ -275,7 +279,7 @@ class HookCommand:
     def load_server_address_and_settings(self) -> None:
         """Find the server; without one, `_refusal` says why."""
         try:
-            client_settings = settings.load_client_settings(prefer_file=True)
+            client_settings = settings.resolve_client_settings(prefer_file=True)
             self._address = ServerAddress(client_settings.url)
         except NotConnected as problem:
             self._refusal = str(problem)
@@ -302,7 +306,9 @@ class HookCommand:
             self.answer_agent_and_exit(flush=True)
         agent_answer = b""
         try:
-            agent_answer = self.extract_agent_answer(self._post_hook(self._began + QUICKLY, QUICKLY))
+            agent_answer = self.save_block_list_and_extract_answer(
+                self._post_hook(self._began + QUICKLY, QUICKLY)
+            )
         except (ServerNotAnswering, InvalidServerAnswer):
             self._spool_this_hook()
         except HookRefused as problem:
@@ -313,9 +319,9 @@ class HookCommand:
 
     # --- calls ------------------------------------------------------------------------------------------------
 
-    def _wait_for_call_decision(self) -> NoReturn:
+    def _answer_call_decision_and_exit(self) -> NoReturn:
         """Ask what becomes of a call, until there is an answer or no time left."""
-        self._is_pending = self._check_call_blocked_offline()
+        self._is_pending = self._determine_offline_call_block()
         if not self._is_pending:
             self._set_time_limit(self._began + QUICK_END)
         pause, patience, broken = FIRST_PAUSE, SILENT_FOR, 0
@@ -323,7 +329,7 @@ class HookCommand:
             try:
                 until = self._until if self._is_pending else self._began + QUICKLY
                 answer = self._post_hook(until, patience if self._is_pending else QUICKLY)
-                self.answer_agent_and_exit(self.extract_agent_answer(answer), flush=True)
+                self.answer_agent_and_exit(self.save_block_list_and_extract_answer(answer), flush=True)
             except ServerNotAnswering as problem:
                 self._why = f"Signalbox is away: {problem}."
                 if not self._reached:
@@ -333,17 +339,17 @@ class HookCommand:
                 broken += 1
             except HookRefused as problem:
                 self._refusal = str(problem)
-                self.finish_unanswered_hook(f"Signalbox did not receive this call: {problem}")
+                self.deny_or_pass_hook_and_exit(f"Signalbox did not receive this call: {problem}")
             now = time.monotonic()
             tried = self._reached or now < self._began + UNREACHED_FOR
             if not self._is_pending or broken >= MOST_BROKEN or not tried:
-                self.finish_unanswered_hook(self._why)
+                self.deny_or_pass_hook_and_exit(self._why)
             if now + pause >= self._until:
-                self.finish_unanswered_hook(self._why)
+                self.deny_or_pass_hook_and_exit(self._why)
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _check_call_blocked_offline(self) -> bool:
+    def _determine_offline_call_block(self) -> bool:
         """Say whether a call must not run without an answer, as far as is known here."""
         if self._settings is None:
             return True
@@ -354,9 +360,9 @@ class HookCommand:
         tools = [self._tool] if self._also is None else [self._tool, self._also]
         return any(offline_block_list.is_tool_blocked_offline(lines, tool) for tool in tools)
 
-    def _apply_hook_answer_headers(self, answer: HttpAnswer) -> float:
+    def _apply_headers_and_return_patience(self, answer: HttpAnswer) -> float:
         """Take note of what a waiting call's answer says; returns how long the server may be silent from now on."""
-        self.require_hook_answer(answer)
+        self.require_answer_to_this_hook(answer)
         if answer.status == 200 and self.is_before_tool_call:
             pending_header = answer.headers.get("x-signalbox-holds-this")
             if pending_header is not None:
@@ -394,7 +400,7 @@ class HookCommand:
         self._connection = SingleRequestConnection(self._address, until)
         path = f"/hooks/{quote_header_text(hook.agent)}?wait={wait:.2f}"
         answer = self._connection.post(
-            path, headers, hook.body, patience=patience, begun=self._apply_hook_answer_headers
+            path, headers, hook.body, patience=patience, begun=self._apply_headers_and_return_patience
         )
         if answer.status in RETRY_STATUSES:
             raise ServerNotAnswering(
@@ -405,14 +411,14 @@ class HookCommand:
             raise HookRefused(f"{answer.status}{format_error_detail(answer.body)}")
         return answer
 
-    def require_hook_answer(self, answer: HttpAnswer) -> None:
+    def require_answer_to_this_hook(self, answer: HttpAnswer) -> None:
         """Raise InvalidServerAnswer where a call's answer is not about this hook: something else may say 200 to
         anything.
         """
         if answer.status == 200 and answer.headers.get("x-signalbox-hook-id") is None:
             raise InvalidServerAnswer("its answer is not about this hook")
 
-    def extract_agent_answer(self, answer: HttpAnswer) -> bytes:
+    def save_block_list_and_extract_answer(self, answer: HttpAnswer) -> bytes:
         """Return what the agent is answered.
 
         Raises ServerNotAnswering and HookRefused where its body says so, and InvalidServerAnswer.
@@ -484,7 +490,7 @@ class HookCommand:
         self._may_be_mended = False
         self._event = ""
         try:
-            self.extract_agent_answer(
+            self.save_block_list_and_extract_answer(
                 self._post_hook(min(self._until, time.monotonic() + 10.0), 10.0, unsent_hook)
             )
         except (ServerNotAnswering, InvalidServerAnswer):
@@ -500,24 +506,24 @@ class HookCommand:
         if self._wake.locked():
             self._wake.release()
 
-    def _watch_time_limit(self) -> None:
+    def _exit_at_deadline_or_agent_end(self) -> None:
         while (remaining_seconds := self._limit - time.monotonic()) > 0:
             self._wake.acquire(timeout=min(remaining_seconds, LOOK_EVERY))
             if self._caller.has_agent_exited():
                 self._why = "The agent ended before anybody answered."
                 break
         try:
-            self.finish_unanswered_hook(
+            self.deny_or_pass_hook_and_exit(
                 self._why or (NOBODY if self._needs_approval else "Signalbox did not answer in time.")
             )
         finally:
             os._exit(BLOCK)
 
-    def finish_unanswered_hook(self, reason: str) -> NoReturn:
+    def deny_or_pass_hook_and_exit(self, reason: str) -> NoReturn:
         """End without an answer of Signalbox: deny what is held, ask where a rule asks, else leave it to the agent."""
         is_call = self.is_before_tool_call
         is_blocked = is_call and (
-            self._is_pending if self._is_pending is not None else self._check_call_blocked_or_assume_so()
+            self._is_pending if self._is_pending is not None else self._assume_offline_block_on_error()
         )
         if is_blocked:
             because = BLOCKED_BY_RULE if self._is_known else BLOCKED_WITHOUT_RULES
@@ -538,9 +544,9 @@ class HookCommand:
             keep=not self._refusal,
         )
 
-    def _check_call_blocked_or_assume_so(self) -> bool:
+    def _assume_offline_block_on_error(self) -> bool:
         try:
-            return self._check_call_blocked_offline()
+            return self._determine_offline_call_block()
         except Exception:
             return True
 

@@ -68,19 +68,19 @@ class HookStream(HookCommand):
             elif self._caller.has_agent_exited():
                 return
             else:
-                self._flush_spool_if_due()
+                self._flush_due_spool_and_check_empty()
 
     def _send_or_spool_hook(self, hook: UnsentHook) -> None:
         """Send a hook, or keep it: behind others that wait, too."""
         self.load_server_address_and_settings()  # another server or key may have been connected since
-        if self._flush_spool_if_due():
+        if self._flush_due_spool_and_check_empty():
             self._until = time.monotonic() + SEND_TIMEOUT_SECONDS
             if self.send_unsent_hook(hook):
                 return
             self._increase_retry_pause()
         self.spool_unsent_hook(hook)
 
-    def _flush_spool_if_due(self) -> bool:
+    def _flush_due_spool_and_check_empty(self) -> bool:
         """Say whether no hook waits, after those that did were sent where it was time to try."""
         spool = HookSpool(self.spool_folder)
         if spool and time.monotonic() >= self._try_at:

@@ -81,7 +81,7 @@ def run_subcommand(argv: list[str]) -> int:
     if len(argv) > 1 and argv[0] == "--settings":
         from coordinator.client import settings  # noqa: PLC0415 - loads what other subcommands do not need
 
-        settings.use_settings_file(argv[1])
+        settings.use_settings_file_and_its_environment(argv[1])
         argv = argv[2:]
     name = argv[0] if argv else ""
     if name in {"-h", "--help", "help"}:

@@ -45,4 +45,6 @@ def run(arguments: Sequence[str]) -> int:
         return mcp_guard.McpGuard(argument_list[0], command).serve_guarded_server()
     from coordinator.client import mcp_bridge  # noqa: PLC0415
 
-    return mcp_bridge.GatewayBridge(argument_list[0] if argument_list else None).relay_until_stdin_closes()
+    return mcp_bridge.GatewayBridge(
+        argument_list[0] if argument_list else None
+    ).relay_until_stdin_closes_and_exit()

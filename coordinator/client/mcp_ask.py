@@ -211,7 +211,7 @@ class OpenQuestion:
         if not isinstance(tool, str) or not tool.strip() or not isinstance(tool_arguments, dict):
             raise NoDecision("the question names no tool and input")
         try:
-            client_settings = settings.load_client_settings()
+            client_settings = settings.resolve_client_settings()
             address = ServerAddress(client_settings.url)
         except NotConnected as problem:
             raise NoDecision(str(problem)) from None
@@ -277,7 +277,7 @@ class OpenQuestion:
         self._connection = SingleRequestConnection(address, time.monotonic() + WAIT + 60.0)
         path = f"/hooks/{AGENT}?wait={WAIT:.0f}&hold=on"
         answer = self._connection.post(
-            path, headers, body, patience=SILENT_FOR, begun=self._check_question_answer_headers
+            path, headers, body, patience=SILENT_FOR, begun=self._validate_headers_and_return_patience
         )
         if answer.status in RETRY_STATUSES:
             raise ServerNotAnswering(f"it is not ready ({answer.status})")
@@ -299,7 +299,7 @@ class OpenQuestion:
             raise NoDecision("Signalbox has no answer to it")
         return decision
 
-    def _check_question_answer_headers(self, answer: Any) -> float:
+    def _validate_headers_and_return_patience(self, answer: Any) -> float:
         if answer.status == 200 and answer.headers.get("x-signalbox-hook-id") is None:
             raise InvalidServerAnswer("what answers is not Signalbox")
         if answer.status == 200:

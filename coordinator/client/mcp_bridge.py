@@ -54,7 +54,7 @@ class GatewayBridge:
         self._is_greeted = False  # … and whether it confirmed that it received the answer
         self._beginning = threading.Lock()
 
-    def relay_until_stdin_closes(self) -> int:
+    def relay_until_stdin_closes_and_exit(self) -> int:
         """Pass on what both say until stdin ends."""
         try:
             self.relay_agent_messages()
@@ -131,9 +131,9 @@ class GatewayBridge:
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
         with contextlib.closing(connection):
-            yield from self._read_gateway_answer(message, answer)
+            yield from self._iterate_gateway_answer_messages(message, answer)
 
-    def _read_gateway_answer(
+    def _iterate_gateway_answer_messages(
         self, message: dict[str, Any], answer: http.client.HTTPResponse
     ) -> Iterator[bytes]:
         body = b""
@@ -210,7 +210,7 @@ class GatewayBridge:
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Send a request; return its answer as soon as it begins. Raises GatewayRequestFailed."""
         try:
-            client_settings = settings.load_client_settings()
+            client_settings = settings.resolve_client_settings()
             connection, target = build_gateway_connection(client_settings.url, self._path)
         except (NotConnected, ValueError, OSError) as problem:
             raise GatewayRequestFailed(str(problem)) from None

@@ -24,7 +24,7 @@ from coordinator.client import mcp_lines, mcp_methods, mcp_server_requests, sett
 from coordinator.client.connection import InvalidServerAnswer, ServerNotAnswering
 from coordinator.client.mcp_methods import RequestUse
 from coordinator.client.message_lines import LineBudgetExceeded, iterate_pipe_lines
-from coordinator.client.policy_requests import CallRefused, post_to_signalbox, session_from_environment
+from coordinator.client.policy_requests import CallRefused, post_to_signalbox, session_id_from_environment
 from coordinator.client.settings import NotConnected
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
@@ -118,7 +118,7 @@ class McpGuard:
         else:
             if method == "tools/list":
                 with self._lock:
-                    self._lists.add(mcp_lines.request_id_key(number))
+                    self._lists.add(mcp_lines.normalize_request_id(number))
             self.forward_to_server(line)
 
     def forward_read_request_if_allowed(self, number: Any, method: str, line: bytes) -> None:
@@ -126,7 +126,9 @@ class McpGuard:
         params = mcp_lines.extract_raw_json(line, "params") or "{}"
         question = {"server": self._server, "tool": method, "method": method, "arguments": params}
         try:
-            answer = post_to_signalbox("/api/mcp/calls", question | {"session": session_from_environment()})
+            answer = post_to_signalbox(
+                "/api/mcp/calls", question | {"session": session_id_from_environment()}
+            )
             reason = None if answer.get("decision") == "allow" else str(answer.get("reason") or "Denied.")
         except BaseException as problem:
             reason = f"Signalbox could not be asked, so nothing was sent: {problem}."
@@ -159,9 +161,9 @@ class McpGuard:
             return
         call = LocalServerCall(self._server, name, params, line, self._definitions.get(name))
         with self._lock:
-            is_used = mcp_lines.request_id_key(number) in self._calls
+            is_used = mcp_lines.normalize_request_id(number) in self._calls
             if not is_used:
-                self._calls[mcp_lines.request_id_key(number)] = call
+                self._calls[mcp_lines.normalize_request_id(number)] = call
         if is_used:
             mcp_lines.send_jsonrpc_error(number, mcp_lines.INVALID_REQUEST, "Another call has this id.")
             return
@@ -176,17 +178,17 @@ class McpGuard:
             reason = NOBODY.format(f"it met an error ({type(problem).__name__}: {problem})")
         else:
             with self._input:  # a cancellation that comes from here on is written after the call
-                if self._start_call_unless_cancelled(call):
+                if self._mark_call_begun_unless_cancelled(call):
                     self._write_to_server(call.line)
                     return
             reason = "The call was cancelled."
         with self._lock:
-            if self._calls.get(mcp_lines.request_id_key(number)) is call:
-                del self._calls[mcp_lines.request_id_key(number)]
+            if self._calls.get(mcp_lines.normalize_request_id(number)) is call:
+                del self._calls[mcp_lines.normalize_request_id(number)]
         if not call.cancelled.is_set():
             mcp_lines.send_refused_tool_result(number, reason)
 
-    def _start_call_unless_cancelled(self, call: LocalServerCall) -> bool:
+    def _mark_call_begun_unless_cancelled(self, call: LocalServerCall) -> bool:
         """Note that a call is sent now; False where it was cancelled."""
         with self._lock:
             if call.cancelled.is_set():
@@ -199,11 +201,11 @@ class McpGuard:
         params = message.get("params")
         number = params.get("requestId") if isinstance(params, dict) else None
         with self._lock:
-            call = self._calls.get(mcp_lines.request_id_key(number))
+            call = self._calls.get(mcp_lines.normalize_request_id(number))
             if call is None or call.began is not None:
                 return False
             call.cancel_permission_wait()
-            del self._calls[mcp_lines.request_id_key(number)]
+            del self._calls[mcp_lines.normalize_request_id(number)]
         reason = params.get("reason") if isinstance(params, dict) else None
         threading.Thread(target=call.report_cancellation, args=(str(reason or ""),), daemon=True).start()
         return True
@@ -222,7 +224,7 @@ class McpGuard:
 
     def handle_server_message(self, line: bytes) -> None:
         try:
-            message = mcp_lines.parse_server_answer(line)
+            message = mcp_lines.parse_unambiguous_server_message(line)
         except ValueError:
             return  # chatter, which no client should have to read
         if not isinstance(message, dict):
@@ -238,7 +240,7 @@ class McpGuard:
             mcp_lines.write_stdout_line(line)
 
     def handle_server_answer(self, message: dict[str, Any], line: bytes) -> None:
-        number = mcp_lines.request_id_key(message.get("id"))
+        number = mcp_lines.normalize_request_id(message.get("id"))
         with self._lock:
             call = self._calls.get(number)
             if call is not None and call.began is None:
@@ -262,7 +264,7 @@ class McpGuard:
         self, message: dict[str, Any], line: bytes, call: LocalServerCall | None
     ) -> None:
         """Pass on an answer that asks something of the client, or say why that may not be asked."""
-        reason = self._requests.find_refusal_of_client_requests(message)
+        reason = self._requests.ask_policy_about_requests_to_client(message)
         if reason is None:
             mcp_lines.write_stdout_line(line)
         else:
@@ -291,7 +293,7 @@ def build_server_environment() -> dict[str, str]:
     """Return the server's environment: without the key by which it would speak for the agent, in any variable."""
     keys = {os.environ.get(settings.KEY_VARIABLE, "").strip()}
     with contextlib.suppress(NotConnected):
-        keys.add(settings.load_client_settings().key)
+        keys.add(settings.resolve_client_settings().key)
     return {
         name: value
         for name, value in os.environ.items()
@@ -312,7 +314,7 @@ class LocalServerCall:
             "arguments": mcp_lines.extract_raw_json(line, "params", "arguments")
             or "{}",  # as the text that goes in
             "definition": definition,
-            "session": session_from_environment(),
+            "session": session_id_from_environment(),
         }
         meta = params.get("_meta")
         self._token = meta.get("progressToken") if isinstance(meta, dict) else None

@@ -83,7 +83,7 @@ def rebuild_message_text(
     return f"{{{','.join(parts)}}}"
 
 
-def parse_server_answer(line: bytes) -> Any:
+def parse_unambiguous_server_message(line: bytes) -> Any:
     """Return what a server says. Raises ValueError for what is no JSON, or could be read in two ways."""
     try:
         return json.loads(line, object_pairs_hook=build_dict_of_unique_keys)
@@ -91,7 +91,7 @@ def parse_server_answer(line: bytes) -> Any:
         raise ValueError("nested too deep") from None
 
 
-def request_id_key(number: Any) -> str:
+def normalize_request_id(number: Any) -> str:
     """Return a text that is the same for ids that are the same number or text."""
     if isinstance(number, float) and number.is_integer():
         number = int(number)

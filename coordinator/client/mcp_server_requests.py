@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coordinator.client import mcp_lines
-from coordinator.client.policy_requests import post_to_signalbox, session_from_environment
+from coordinator.client.policy_requests import post_to_signalbox, session_id_from_environment
 
 ELICITATION = "elicitation/create"
 FREE_METHODS = frozenset({"ping"})  # which use nothing of the client
@@ -35,15 +35,17 @@ class ServerRequests:
 
     def handle_server_request(self, message: dict[str, Any], line: bytes) -> None:
         """Pass a request on where policy allows it; else answer its server."""
-        key = mcp_lines.request_id_key(message.get("id"))
+        key = mcp_lines.normalize_request_id(message.get("id"))
         with self._lock:
             if key in self._judging or len(self._judging) >= MAX_JUDGED_AT_ONCE:
                 return
             self._judging.add(key)
-        threading.Thread(target=self.judge_server_request, args=(key, message, line), daemon=True).start()
+        threading.Thread(
+            target=self.forward_server_request_if_allowed, args=(key, message, line), daemon=True
+        ).start()
 
-    def judge_server_request(self, key: str, message: dict[str, Any], line: bytes) -> None:
-        refusal = self.request_policy_refusal(message)
+    def forward_server_request_if_allowed(self, key: str, message: dict[str, Any], line: bytes) -> None:
+        refusal = self.ask_policy_for_refusal(message)
         with self._lock:
             if key not in self._judging:
                 return  # taken back meanwhile
@@ -62,7 +64,7 @@ class ServerRequests:
         params = message.get("params")
         if message.get("method") != "notifications/cancelled" or not isinstance(params, dict):
             return False
-        key = mcp_lines.request_id_key(params.get("requestId"))
+        key = mcp_lines.normalize_request_id(params.get("requestId"))
         with self._lock:
             is_judged = key in self._judging
             self._judging.discard(key)
@@ -72,20 +74,20 @@ class ServerRequests:
     def handle_client_answer(self, message: dict[str, Any], line: bytes) -> None:
         """Pass on a client's answer to a request that it was asked; any other is dropped."""
         with self._lock:
-            request = self._passed.pop(mcp_lines.request_id_key(message.get("id")), None)
+            request = self._passed.pop(mcp_lines.normalize_request_id(message.get("id")), None)
         if request is not None:
             threading.Thread(
                 target=self.forward_client_answer_if_allowed, args=(request, line), daemon=True
             ).start()
 
     def forward_client_answer_if_allowed(self, request: dict[str, Any], line: bytes) -> None:
-        refusal = self.request_policy_refusal(request)
+        refusal = self.ask_policy_for_refusal(request)
         if refusal is None:
             self._forward_to_server(line)
         else:
             self.send_refusal_to_server(request, refusal)
 
-    def find_refusal_of_client_requests(self, message: dict[str, Any]) -> str | None:
+    def ask_policy_about_requests_to_client(self, message: dict[str, Any]) -> str | None:
         """Return why what an answer asks of the client may not reach it; None where it may."""
         for requests in list_requests_to_client(message):
             if not isinstance(requests, dict):
@@ -93,12 +95,12 @@ class ServerRequests:
             for request in requests.values():
                 if not isinstance(request, dict) or not request.keys() <= {"method", "params"}:
                     return TWO_MEANINGS
-                refusal = self.request_policy_refusal(request)
+                refusal = self.ask_policy_for_refusal(request)
                 if refusal is not None:
                     return str(refusal.get("reason"))
         return None
 
-    def request_policy_refusal(self, request: dict[str, Any]) -> dict[str, Any] | None:
+    def ask_policy_for_refusal(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """Return Signalbox's answer where it does not allow a request, None where it does."""
         method, params = request.get("method"), request.get("params", {})
         if method in FREE_METHODS:
@@ -112,7 +114,7 @@ class ServerRequests:
             "method": method,
             "arguments": json.dumps(params),
             "from_server": True,
-            "session": session_from_environment(),
+            "session": session_id_from_environment(),
         }
         try:
             decision = post_to_signalbox("/api/mcp/calls", question)
@@ -144,13 +146,18 @@ def list_requests_to_client(message: dict[str, Any]) -> list[Any]:
         }
         if isinstance(questions, list)
         else questions
-        for error in select_members([message], "error")
-        for questions in select_members(select_members([error], "data"), "elicitations")
+        for error in select_members_ignoring_case([message], "error")
+        for questions in select_members_ignoring_case(
+            select_members_ignoring_case([error], "data"), "elicitations"
+        )
     ]
-    return select_members(select_members([message], "result"), "inputrequests") + addresses
+    return (
+        select_members_ignoring_case(select_members_ignoring_case([message], "result"), "inputrequests")
+        + addresses
+    )
 
 
-def select_members(values: list[Any], folded_name: str) -> list[Any]:
+def select_members_ignoring_case(values: list[Any], folded_name: str) -> list[Any]:
     return [
         inner
         for value in values

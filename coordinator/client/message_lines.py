@@ -29,7 +29,7 @@ class MessageLines:
         self._parts_bytes = 0
         self._is_first = True
 
-    def split_chunk_into_lines(self, chunk: bytes) -> list[bytes]:
+    def feed_chunk_and_pop_lines(self, chunk: bytes) -> list[bytes]:
         """Return the lines that a chunk completes, without their ends. Raises LineBudgetExceeded."""
         *lines, rest = chunk.split(b"\n")
         if lines:
@@ -67,6 +67,6 @@ def iterate_pipe_lines(pipe: IO[bytes]) -> Iterator[bytes]:
     """Yield the lines of a pipe that nobody else reads, as they come. Raises LineBudgetExceeded."""
     lines = MessageLines()
     while chunk := os.read(pipe.fileno(), READ_BYTES):
-        yield from lines.split_chunk_into_lines(chunk)
+        yield from lines.feed_chunk_and_pop_lines(chunk)
     if rest := lines.pop_unterminated_line():
         yield rest

@@ -24,14 +24,14 @@ class CallRefused(Exception):
     """There is no yes; says why."""
 
 
-def session_from_environment() -> str | None:
+def session_id_from_environment() -> str | None:
     return os.environ.get("SIGNALBOX_SESSION") or None
 
 
 def post_to_signalbox(path: str, body: dict[str, Any]) -> dict[str, Any]:
     """Return what Signalbox answers. Raises CallRefused, ServerNotAnswering, InvalidServerAnswer."""
     try:
-        client_settings = settings.load_client_settings()
+        client_settings = settings.resolve_client_settings()
         address = ServerAddress(client_settings.url)
     except NotConnected as problem:
         raise CallRefused(str(problem)) from None

@@ -76,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
     if unknown := [name for name in args.agents if name not in TRANSCRIPT_PLACES]:
         parser.error(f"no transcripts of {unknown[0]!r} are known, but of: {', '.join(TRANSCRIPT_PLACES)}")
     try:
-        connection = settings.load_client_settings()
+        connection = settings.resolve_client_settings()
         sender = TranscriptUploader(connection, args.agents or list(TRANSCRIPT_PLACES))
         return (
             sender.watch_and_send_transcripts()
@@ -249,21 +249,21 @@ class TranscriptUploader:
             if len(batch) > 1:
                 self.send_transcripts_one_by_one(agent, batch)
                 return
-            self.report_unsendable_file(
+            self.mark_file_as_refused(
                 batch[0],
                 "too large to send. Copy it to the server, and run there:"
                 f" signalbox manage import_transcripts {agent} FILE",
             )
             return
         try:
-            self.totals.add_counts_of_server_answer(self.post_archive(agent, archive))
+            self.totals.add_counts_of_server_answer(self.post_archive_until_server_ready(agent, archive))
         except http_requests.ServerRequestFailed as refusal:
             if refusal.status not in REFUSED_FILE_STATUSES:
                 raise
             if len(batch) > 1:
                 self.send_transcripts_one_by_one(agent, batch)
             else:
-                self.report_unsendable_file(batch[0], str(refusal))
+                self.mark_file_as_refused(batch[0], str(refusal))
             return
         for file in batch:
             self.unsent.pop(file.path, None)
@@ -275,7 +275,7 @@ class TranscriptUploader:
         for file in batch:
             self.send_transcript_batch(agent, [file])
 
-    def report_unsendable_file(self, file: ChangedTranscript, problem: str) -> None:
+    def mark_file_as_refused(self, file: ChangedTranscript, problem: str) -> None:
         """Name a file that cannot be sent, and do not count it as sent."""
         self.record_unsent_file_problem(file.path, problem)
         self.refused[file.path] = file.stamp
@@ -285,7 +285,7 @@ class TranscriptUploader:
         self.is_status_new = self.is_status_new or self.unsent.get(path) != problem
         self.unsent[path] = problem
 
-    def post_archive(self, agent: str, archive: bytes) -> dict[str, Any]:
+    def post_archive_until_server_ready(self, agent: str, archive: bytes) -> dict[str, Any]:
         """Return what the server says of a batch; wait where it is busy. Raises ServerRequestFailed."""
         path = f"/api/transcripts/{agent}?host={quote(socket.gethostname(), safe='')}"
         request = urllib.request.Request(  # noqa: S310 - http or https, as `connect` checked
@@ -377,7 +377,7 @@ def pack_transcripts_as_zip(batch: list[ChangedTranscript]) -> tuple[bytes, dict
             try:
                 changed_at = max(os.stat(path).st_mtime, 315_532_800)  # zip knows no time before 1980
                 info = zipfile.ZipInfo(name, time.gmtime(changed_at)[:6])
-                archive.writestr(info, read_file(path), zipfile.ZIP_DEFLATED)
+                archive.writestr(info, read_transcript_or_database_copy(path), zipfile.ZIP_DEFLATED)
             except FileNotFoundError:
                 continue
             except (OSError, sqlite3.Error) as problem:
@@ -386,7 +386,7 @@ def pack_transcripts_as_zip(batch: list[ChangedTranscript]) -> tuple[bytes, dict
     return buffer.getvalue(), unread
 
 
-def read_file(path: str) -> bytes:
+def read_transcript_or_database_copy(path: str) -> bytes:
     """Return a file's bytes; of a database that is in use a copy's. Raises OSError, sqlite3.Error."""
     if not path.endswith(".db"):
         with open(path, "rb") as file:

@@ -5,10 +5,10 @@ The file is `~/.config/signalbox/client.json` (`$XDG_CONFIG_HOME` moves it):
 {"url": "https://…", "key": "sbx_…", "agents": {"codex": {"hold": true}}, "environment": {"HOME":
 "/home/anna"}}
 
-The agents that `connect` has set up name the file itself (`--settings`, `use_settings_file`). Then nothing
-counts of the environment, which a project's settings can change: `environment` is what it was when a person
-connected. Without `--settings` a hook still prefers the file; programs that people start themselves prefer
-the variables.
+The agents that `connect` has set up name the file itself (`--settings`, `use_settings_file_and_its_environment`). Then
+nothing counts of the environment, which a project's settings can change: `environment` is what it was when a person
+connected. Without `--settings` a hook still prefers the file; programs that people start themselves prefer the
+variables.
 
 `agents` is what was connected, by name, and what `connect` wants to remember of each. This module reads one
 thing of it: `hold`, whether an agent's calls are held for certain while nothing was received from the server
@@ -87,14 +87,14 @@ class ClientSettings:
 _chosen_path: str | None = None
 
 
-def use_settings_file(path: str) -> None:
+def use_settings_file_and_its_environment(path: str) -> None:
     """Use this settings file from now on, and the environment that it remembers instead of this process's own."""
     global _chosen_path  # noqa: PLW0603 - once, as the process starts
     _chosen_path = os.path.abspath(path)
     for name in (*REMEMBERED_VARIABLES, *OTHER_VARIABLES):
         os.environ.pop(name, None)  # without HOME, `~` is the home in the system's list of users
     try:
-        stored = read_client_settings()
+        stored = read_client_settings_file()
     except NotConnected:
         return  # code that needs the settings reads them, and says what is wrong
     if stored is not None:
@@ -132,14 +132,14 @@ def client_state_folder() -> str:
     return os.path.join(xdg_base_folder("XDG_STATE_HOME", os.path.join(".local", "state")), "signalbox")
 
 
-def load_client_settings(*, prefer_file: bool = False) -> ClientSettings:
+def resolve_client_settings(*, prefer_file: bool = False) -> ClientSettings:
     """Return the settings: the environment's before the file's, or the other way round.
 
     Raises NotConnected where there are none, or others can read the file.
     """
     url = os.environ.get(URL_VARIABLE, "").strip().rstrip("/")
     key = os.environ.get(KEY_VARIABLE, "").strip()
-    stored = read_client_settings()
+    stored = read_client_settings_file()
     if stored is None:
         if not url:
             raise NotConnected(f"Signalbox is not connected: run `signalbox connect`, or set {URL_VARIABLE}.")
@@ -159,7 +159,7 @@ def load_client_settings(*, prefer_file: bool = False) -> ClientSettings:
     )
 
 
-def read_client_settings() -> ClientSettings | None:
+def read_client_settings_file() -> ClientSettings | None:
     """Return what the settings file says, None where there is none. Raises NotConnected."""
     path = client_settings_path()
     try:

@@ -108,7 +108,7 @@ class HookSpool:
 
         Does nothing where another process is sending. Raises OSError.
         """
-        with self._hold_sender_lock() as is_only_sender:
+        with self._try_sender_lock() as is_only_sender:
             while is_only_sender and (numbers := self.list_hook_numbers()):
                 for number in numbers:
                     spooled_hook = self.read_spooled_hook(number)
@@ -164,19 +164,19 @@ class HookSpool:
             os.unlink(self.hook_file_path(number))
 
     @contextlib.contextmanager
-    def _hold_sender_lock(self) -> Iterator[bool]:
+    def _try_sender_lock(self) -> Iterator[bool]:
         """Be the one that sends; False where another one is, and stays so."""
         make_private_folder(self._folder)
         descriptor = os.open(
             os.path.join(self._folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600
         )
         try:
-            yield acquire_spool_lock(descriptor)
+            yield try_acquire_spool_lock(descriptor)
         finally:
             os.close(descriptor)
 
 
-def acquire_spool_lock(descriptor: int) -> bool:
+def try_acquire_spool_lock(descriptor: int) -> bool:
     until = time.monotonic() + LOCK_WITHIN
     while True:
         try:

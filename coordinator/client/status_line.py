@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     sys.stdout.flush()
     if limits:
         with contextlib.suppress(NotConnected, OSError, ValueError, ServerNotAnswering, InvalidServerAnswer):
-            post_subscription_limits(limits)
+            post_subscription_limits_if_due(limits)
     return code
 
 
@@ -101,9 +101,9 @@ def run_personal_status_line(command: list[str], text: bytes) -> int:
     return subprocess.run(shell_or_words, input=text, shell=is_shell, check=False).returncode  # noqa: S603
 
 
-def post_subscription_limits(limits: list[dict[str, Any]]) -> None:
+def post_subscription_limits_if_due(limits: list[dict[str, Any]]) -> None:
     """Post the limits, unless these or others were posted within the last minute. Raises what may go wrong."""
-    client_settings = settings.load_client_settings()
+    client_settings = settings.resolve_client_settings()
     body = {"program": "claude-code", "host": socket.gethostname(), "limits": limits}
     digest = hashlib.sha256(json.dumps(limits).encode()).hexdigest()
     folder = client_settings.server_state_folder

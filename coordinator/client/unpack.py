@@ -24,7 +24,7 @@ def main() -> int:
         )
     archive = sys.path[0]
     try:
-        sys.path[0] = unpack_archive(archive)
+        sys.path[0] = get_or_unpack_archive_folder(archive)
     except OSError as problem:
         sys.exit(f"signalbox cannot be unpacked: {problem}.")
     from coordinator.client import main as client  # noqa: PLC0415 - needs the path above
@@ -32,7 +32,7 @@ def main() -> int:
     return client.main()
 
 
-def unpack_archive(archive: str) -> str:
+def get_or_unpack_archive_folder(archive: str) -> str:
     """Return the folder that holds what is in the archive; make it where it is missing. Raises OSError."""
     with open(archive, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()[:16]

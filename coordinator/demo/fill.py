@@ -385,7 +385,7 @@ def build_story_event(
     )
     context = EventContext(
         session_id=story.session_id,
-        instant_us=instants.to_microseconds(at),
+        instant_us=instants.instant_to_microseconds(at),
         received_at=at,
         run_id=None if story.program else story.run_id,
         source=story.program or "demo",
@@ -396,11 +396,11 @@ def build_story_event(
 def write_story_requests(story: SessionStory) -> int:
     """Ask and answer the story's questions through the real actions, at the story's times."""
     for question in story.questions:
-        write_planned_request(story, question)
+        request_and_decide_planned_permission(story, question)
     return len(story.questions)
 
 
-def write_planned_request(story: SessionStory, question: PlannedRequest) -> None:
+def request_and_decide_planned_permission(story: SessionStory, question: PlannedRequest) -> None:
     """Ask one question and let it end as the story says."""
     asker = key_actor_by_name("demo-fleet")
     request = approvals.request_permission(

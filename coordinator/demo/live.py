@@ -178,7 +178,7 @@ def run_demo_fleet(url: str, *, say: WriteLine, unanswered: str | None) -> None:
         else "The demo's people answer its questions after a while, unless you are faster."
     )
     try:
-        order_demo_runs(fleet)
+        order_demo_runs_until_over(fleet)
     except KeyboardInterrupt:
         say("Stopping the fleet …")
     finally:
@@ -251,7 +251,7 @@ def send_agent_heartbeats(fleet: DemoFleet) -> None:
             fleet.request_with_retries("POST", f"/api/agents/{urllib.parse.quote(agent)}/heartbeat")
 
 
-def order_demo_runs(fleet: DemoFleet) -> None:
+def order_demo_runs_until_over(fleet: DemoFleet) -> None:
     """Order a new session now and then, as an operator or a schedule would."""
     while not fleet.over.is_set():
         if len(fleet.at_work) < AT_ONCE:
@@ -391,7 +391,7 @@ class DemoExecutor:
         elif isinstance(step, DelegationStep):
             self.delegate_demo_work(step)
         else:
-            return self.wait_for_demo_permission(step)
+            return self.request_and_await_demo_permission(step)
         return None
 
     def report_demo_call(self, step: ToolCallStep, error: str | None = None) -> None:
@@ -409,7 +409,7 @@ class DemoExecutor:
             event_type="post_tool", tool_output=None if failed else step.output, error=failed, **about
         )
 
-    def wait_for_demo_permission(self, step: PermissionStep) -> EndStep | None:
+    def request_and_await_demo_permission(self, step: PermissionStep) -> EndStep | None:
         """Ask a person and wait for the word; a no ends the work."""
         body = {
             "plugin_id": step.plugin,

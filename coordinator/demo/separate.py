@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from coordinator.demo.live import ServerUnreachable, require_reachable_server
-from coordinator.lib.installation import build_manage_command
+from coordinator.lib.installation import management_command_argv_prefix
 from coordinator.lib.listening_sockets import join_host_port
 
 HOST = "127.0.0.1"
@@ -35,15 +35,15 @@ def run_separate_demo(port: int, *, seed: int, days: int, say: WriteLine) -> int
         signal.signal(ending, interrupt_demo)
     with tempfile.TemporaryDirectory(prefix="signalbox-demo-") as folder:
         environment = build_demo_environment(folder, port)
-        fill = [*build_manage_command(), "demo", "--seed", str(seed), "--days", str(days)]
+        fill = [*management_command_argv_prefix(), "demo", "--seed", str(seed), "--days", str(days)]
         if exit_code := subprocess.run(fill, env=environment, check=False).returncode:  # noqa: S603 - ours
             return exit_code
         say(f"A server of its own runs now, in {folder}. Ctrl-C ends it and deletes its data.")
         try:
-            with run_demo_command(["serve"], environment) as server:
+            with run_demo_command_during_block(["serve"], environment) as server:
                 url = f"http://{join_host_port(HOST, port)}"
                 wait_until_demo_server_reachable(server, url)
-                with run_demo_command(["demo", "--live", "--url", url], environment):
+                with run_demo_command_during_block(["demo", "--live", "--url", url], environment):
                     return server.wait()
         except KeyboardInterrupt:
             return 0
@@ -61,9 +61,11 @@ def build_demo_environment(folder: str, port: int) -> dict[str, str]:
 
 
 @contextmanager
-def run_demo_command(arguments: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def run_demo_command_during_block(
+    arguments: list[str], environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run one of our commands for as long as the block; Ctrl-C in a terminal reaches it too."""
-    command = [*build_manage_command(), *arguments]
+    command = [*management_command_argv_prefix(), *arguments]
     with subprocess.Popen(command, env=environment) as process:  # noqa: S603 - ours
         try:
             yield process

@@ -131,7 +131,7 @@ class WeekPlanner:
         for _try in range(20):
             story = StoryWriter(
                 self, self.dice.choice(TEAMS), self.dice.choice(askers), self.now, patient=True
-            ).write_story()
+            ).compose_session_story()
             if not story.questions:
                 continue
             waited = timedelta(seconds=self.dice.uniform(15, 780))
@@ -143,7 +143,7 @@ class WeekPlanner:
     def add_story(
         self, team: Team, trade: Trade, begins: datetime, parent: SessionStory | None = None, prompt: str = ""
     ) -> SessionStory:
-        story = StoryWriter(self, team, trade, begins, parent=parent, prompt=prompt).write_story()
+        story = StoryWriter(self, team, trade, begins, parent=parent, prompt=prompt).compose_session_story()
         self.stories.append(story)
         return story
 
@@ -173,17 +173,17 @@ class StoryWriter:
         self.story.program = None if parent else choose_agent_program(team, trade)
         self.steps: Iterator[Step] = task.tasks[self.dice.choice(trade.tasks)](self.dice, team)
 
-    def write_story(self) -> SessionStory:
+    def compose_session_story(self) -> SessionStory:
         """Take the steps until the task ends, a question stays open, or `now` is reached."""
         self.clock += timedelta(seconds=self.dice.uniform(0.8, 2.5))
         for step in self.steps:
             if self.clock >= self.week.now and not self.patient:
                 return self.story
-            if not self.write_story_step(step):
+            if not self.append_step_to_story(step):
                 return self.story
         return self.story
 
-    def write_story_step(self, step: Step) -> bool:
+    def append_step_to_story(self, step: Step) -> bool:
         if isinstance(step, MessageStep):
             self.add_story_message(step)
         elif isinstance(step, ToolCallStep):

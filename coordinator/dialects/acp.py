@@ -116,7 +116,7 @@ def codex_terminal_output(call_so_far: Mapping[str, Any], meta: Mapping[str, Any
 
 def build_acp_call(call_so_far: Mapping[str, Any], program: str) -> ReportedToolCall:
     """Return the call as far as it is known."""
-    tool, tool_input = resolve_acp_tool(call_so_far, program)
+    tool, tool_input = resolve_acp_tool_and_input(call_so_far, program)
     status = call_so_far.get("status")
     over = status in OVER
     return ReportedToolCall(
@@ -148,7 +148,9 @@ def nonblank_text(value: Any) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def resolve_acp_tool(call_so_far: Mapping[str, Any], program: str) -> tuple[str, dict[str, Any] | None]:
+def resolve_acp_tool_and_input(
+    call_so_far: Mapping[str, Any], program: str
+) -> tuple[str, dict[str, Any] | None]:
     """Return a call's tool and its input, as the program's hooks name them."""
     raw = call_so_far.get("rawInput")
     input_fields = dict(raw) if isinstance(raw, dict) and raw else None

@@ -19,7 +19,7 @@ from coordinator.sessions.reports import MODEL_REQUEST
 MOST_LINES = 2_000
 
 
-def build_events_of_attached_lines(
+def build_assistant_events_of_attached_lines(
     hook: AgentHook, reader: LineReader, *, with_tokens: bool
 ) -> list[DedupedEvent]:
     """Return what the assistant said in the lines that came along with a hook.

@@ -366,7 +366,7 @@ class ClaudeCodeDialect(Dialect):
     subjects = SUBJECTS
     detail_fields = ("permission_mode",)
 
-    def set_shell_lines_hooked_separately(self, hook: AgentHook) -> AgentHook:
+    def copy_hook_with_separate_shell_lines(self, hook: AgentHook) -> AgentHook:
         """Return the hook as one whose shell lines each come with a hook of their own."""
         return replace(hook, fields=hook.fields | {SKILL_FIELD: {"held": True}})
 
@@ -419,16 +419,16 @@ class ClaudeCodeDialect(Dialect):
             verdict["updatedPermissions"] = added["suggestions"]
         return build_claude_hook_reply(name, denial, decision=verdict)
 
-    def deny_and_stop_turn(self, hook: AgentHook, reason: str) -> AgentReply | None:
+    def build_turn_stopping_denial(self, hook: AgentHook, reason: str) -> AgentReply | None:
         """Return a denial that also ends the turn: by `interrupt` for a PermissionRequest, which only supports that."""
-        reply = super().deny_and_stop_turn(hook, reason)
+        reply = super().build_turn_stopping_denial(hook, reason)
         if reply is None or reply.denial is None or hook.name != "PermissionRequest":
             return reply
         verdict: Answer = {"behavior": "deny", "message": reply.denial, "interrupt": True}
         stopped = build_claude_hook_reply(hook.name, reply.denial, decision=verdict)
         return replace(stopped, answer=(reply.answer or {}) | (stopped.answer or {}))
 
-    def reply_with_question_answer(
+    def build_question_answer_reply(
         self, hook: AgentHook, call: ToolCallRequest, settled: Settled
     ) -> AgentReply | None:
         """Return the answer to a question as its tool takes it, or the yes to a plan with the mode to go on in.
@@ -454,7 +454,7 @@ class ClaudeCodeDialect(Dialect):
             hook.name, ALLOW, reason, {"updated_input": {**tool_input, **answers}}
         )
 
-    def reply_to_postpone_call(self, hook: AgentHook, started: str) -> AgentReply | None:
+    def build_postponement_reply(self, hook: AgentHook, started: str) -> AgentReply | None:
         """Return the answer after which a headless run ends (`stop_reason: tool_deferred`); resumed, it asks again.
 
         Tried with version 2.1.197, also with several calls in a turn: what was deferred did not run. Only headless
@@ -489,7 +489,7 @@ class ClaudeCodeDialect(Dialect):
             text,
             "delta",
             origin=make_event_origin(hook.session, "message", message_id),
-            claims=(hooks.hook_answer_origin(hook, text),),
+            claims=(hooks.assistant_text_origin_of_hook(hook, text),),
         )
 
 

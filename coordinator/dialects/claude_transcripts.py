@@ -27,9 +27,9 @@ from coordinator.dialects.claude_code import SOURCE as PROGRAM
 from coordinator.dialects.hooks import (
     TYPED,
     assistant_text_origin,
-    call_result_origins,
     decode_json_text,
     format_value_as_text,
+    hook_reported_result_origins,
     make_event_origin,
     make_text_block,
     text_origins_by_minute,
@@ -464,7 +464,7 @@ def build_model_request_usage_line(
 # --- who says what ----------------------------------------------------------------------------------------
 
 
-def read_assistant_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
+def convert_assistant_line_to_events(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
     content = line.api_message.get("content")
     for number, block in enumerate(content if isinstance(content, list) else [content]):
         kind = str(block.get("type")) if isinstance(block, dict) else ""
@@ -524,7 +524,7 @@ def build_claude_call_start_event(
     )
 
 
-def read_user_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
+def convert_user_line_to_events(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
     if line.text_field("promptId") and line.subagent_label is None:
         line.reader.prompt_id = line.text_field("promptId")
     yield from read_claude_user_blocks(line, line.api_message.get("content"))
@@ -619,7 +619,7 @@ def build_claude_tool_result_event(
     begun = line.reader.calls.pop(str(call_id), NOT_BEGUN)
     values: dict[str, Any] = {"tool_name": begun.tool, "tool_input": begun.tool_input}
     if isinstance(call_id, str):
-        ends = call_result_origins(line.claude_session_id, call_id)
+        ends = hook_reported_result_origins(line.claude_session_id, call_id)
         values |= {"tool_use_id": call_id, "claims": ends, "also": ends[:1]}
     structured = outcome if isinstance(outcome, dict | list) else None
     if isinstance(structured, dict):
@@ -656,7 +656,7 @@ def claude_tool_error(content: Any, outcome: Any) -> str:
     )
 
 
-def read_attachment_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
+def convert_attachment_line_to_events(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
     """Of what Claude Code attached for the model, what a person typed while it worked, and tasks that ended then."""
     attachment = line.fields.get("attachment")
     if not isinstance(attachment, dict) or attachment.get("type") != "queued_command":
@@ -670,7 +670,7 @@ def read_attachment_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
         yield from build_background_task_end_events(line, parse_task_notices(text), 0)
 
 
-def read_system_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
+def convert_system_line_to_events(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
     kind = line.text_field("subtype")
     if kind in QUIET_SYSTEM:
         return
@@ -701,10 +701,10 @@ def innermost_error_text(error: Any) -> str:
 
 
 _MEANINGS = {
-    "assistant": read_assistant_line,
-    "user": read_user_line,
-    "system": read_system_line,
-    "attachment": read_attachment_line,
+    "assistant": convert_assistant_line_to_events,
+    "user": convert_user_line_to_events,
+    "system": convert_system_line_to_events,
+    "attachment": convert_attachment_line_to_events,
 }
 
 

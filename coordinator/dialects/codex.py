@@ -17,7 +17,7 @@ from coordinator.dialects import hooks
 from coordinator.dialects.dialect_base import AgentReply, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning
 from coordinator.policy.requests.tool_calls import ToolCallRequest
-from coordinator.policy.rules.call_text import build_call_text_from_input, build_patch_text
+from coordinator.policy.rules.call_text import build_call_text_from_input, build_call_text_from_patch
 from coordinator.policy.rules.tool_rules import ALLOW, ASK
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import ANYWHERE
@@ -47,7 +47,7 @@ def build_codex_session_start_events(build: HookEventBuilder) -> list[DedupedEve
     """A session begins; from now on its hooks report its prompts, whenever its telemetry comes."""
     events = hooks.build_session_start_events(build)
     for event in events:
-        event.claims = (hooks.hook_reporting_origin(build.hook.session, "prompts"),)
+        event.claims = (hooks.hook_coverage_origin(build.hook.session, "prompts"),)
     return events
 
 
@@ -92,7 +92,7 @@ class CodexDialect(Dialect):
     lines_have_limits = True
     detail_fields = ("permission_mode", "model")
     can_ask = False
-    cannot_ask = hooks.cannot_ask_message("Codex")
+    cannot_ask = hooks.build_ask_unsupported_message("Codex")
 
     def find_call_subject(self, tool: str, tool_input: Any) -> str:
         """Return the call's command, the files that a patch touches, else its whole input as JSON.
@@ -100,7 +100,7 @@ class CodexDialect(Dialect):
         What a tool of an MCP server does with a `command` nobody knows, so that names no call of it.
         """
         if tool == PATCH:
-            return build_patch_text(tool_input, "command")
+            return build_call_text_from_patch(tool_input, "command")
         return build_call_text_from_input(tool_input, None if tool.startswith(PREFIX) else "command")
 
     def build_hook_events(self, hook: AgentHook, session_id: str) -> list[DedupedEvent]:

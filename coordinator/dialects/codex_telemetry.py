@@ -14,7 +14,7 @@ from coordinator.dialects.hooks import (
     TYPED,
     call_result_origin,
     call_summary_origin,
-    hook_reporting_origin,
+    hook_coverage_origin,
     make_event_origin,
     make_text_block,
     parse_embedded_json,
@@ -25,7 +25,7 @@ from coordinator.dialects.otlp_records import (
     TelemetryEventBuilder,
     TelemetryRecord,
     build_telemetry_call_result,
-    format_nanoseconds,
+    format_epoch_nanoseconds,
 )
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST
@@ -48,9 +48,9 @@ def read_codex_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder) 
     if text is None or text == "[REDACTED]" or text.startswith(TITLES):
         return None
     origins = text_origins_by_minute(
-        TYPED, make.session, text, format_nanoseconds(record.begins, make.now), about=True
+        TYPED, make.session, text, format_epoch_nanoseconds(record.begins, make.now), about=True
     )
-    unless = (hook_reporting_origin(make.session, "prompts"), *origins)
+    unless = (hook_coverage_origin(make.session, "prompts"), *origins)
     return make.build_telemetry_event("message", role="user", content=[make_text_block(text)], unless=unless)
 
 
@@ -100,7 +100,9 @@ def read_codex_result_log(record: TelemetryRecord, make: TelemetryEventBuilder) 
     )
 
 
-def read_codex_decision_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+def build_rejection_event_from_decision_log(
+    record: TelemetryRecord, make: TelemetryEventBuilder
+) -> DedupedEvent | None:
     call_id = record.first_text_attribute("call_id")
     if call_id is None or (record.first_text_attribute("decision") or "").lower() not in NO:
         return None
@@ -124,7 +126,7 @@ def is_from_signalbox_runner(record: TelemetryRecord) -> bool:
     return record.first_text_attribute("originator") == OUR_RUNNER
 
 
-def is_codex_event_without_session(record: TelemetryRecord, event: DedupedEvent) -> bool:
+def is_codex_event_creating_no_session(record: TelemetryRecord, event: DedupedEvent) -> bool:
     """Say whether an event makes no session by itself.
 
     A request to a model follows a prompt, or names a conversation. A runner of ours reports its sessions itself; what
@@ -133,7 +135,7 @@ def is_codex_event_without_session(record: TelemetryRecord, event: DedupedEvent)
     return event.event_type == MODEL_REQUEST or is_from_signalbox_runner(record)
 
 
-def ended_codex_session(span: TelemetryRecord) -> tuple[str, str] | None:
+def find_session_ended_by_span(span: TelemetryRecord) -> tuple[str, str] | None:
     """Return the session that ends with this span, and the origin of its end; None where none does."""
     session = span.first_text_attribute("thread_id") if span.name == "session_loop" else None
     return (session, make_event_origin(session, "session_loop", span.trace, span.span)) if session else None
@@ -143,6 +145,6 @@ LOGS: dict[str, Meaning] = {
     "user_prompt": read_codex_prompt_log,
     "sse_event": read_codex_tokens_log,
     "tool_result": read_codex_result_log,
-    "tool_decision": read_codex_decision_log,
+    "tool_decision": build_rejection_event_from_decision_log,
 }
-__all__ = ("LOGS", "PREFIX", "PROGRAM", "SERVICE", "ended_codex_session")
+__all__ = ("LOGS", "PREFIX", "PROGRAM", "SERVICE", "find_session_ended_by_span")

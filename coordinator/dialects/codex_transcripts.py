@@ -34,8 +34,8 @@ from coordinator.dialects.rewinds import build_rewind_input
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
     TranscriptRecord,
-    count_or_zero,
     find_text_field,
+    nonnegative_integer_or_zero,
 )
 from coordinator.errors import UnprocessableRequest
 from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, UnknownLineKind
@@ -236,7 +236,7 @@ Events = Iterator[ImportedEvent]
 Meaning = Callable[[CodexTranscriptReader, dict[str, Any], TranscriptRecord], Events]
 
 
-def read_session_meta(
+def apply_codex_session_meta(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     """Record the thread of the lines. A sub-agent's thread names its session in addition to its own id."""
@@ -296,10 +296,10 @@ def find_codex_totals(payload: Any) -> dict[str, int] | None:
     totals = info.get("total_token_usage") if isinstance(info, dict) else None
     if not isinstance(totals, dict):
         return None
-    return {name: count_or_zero(value) for name, value in totals.items()}
+    return {name: nonnegative_integer_or_zero(value) for name, value in totals.items()}
 
 
-def read_turn_context(
+def apply_codex_turn_context(
     reader: CodexTranscriptReader, payload: dict[str, Any], _record: TranscriptRecord
 ) -> Events:
     reader.turn, reader.model = (
@@ -318,7 +318,7 @@ def ignore_rollout_item(
 # --- what was said to the model, and by it --------------------------------------------------------------------
 
 
-def read_response_item(
+def dispatch_codex_response_item(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     kind = find_text_field(payload, "type")
@@ -523,7 +523,7 @@ def read_token_usage_record(
     response = find_text_field(payload, "response_id")
     also = (make_event_origin(record.session, "request", response),) if response else ()
     usage = payload.get("usage")
-    yield record.build_imported_usage(
+    yield record.build_imported_model_request(
         "request", codex_token_counts(usage), also, detail=codex_usage_detail(usage)
     )
 
@@ -532,12 +532,12 @@ def codex_token_counts(usage: Any) -> dict[str, int]:
     """Return the tokens of a request; OpenAI counts those read from a cache and written to it into the input."""
     counts = usage if isinstance(usage, dict) else {}
     input_tokens, read, written = (
-        count_or_zero(counts.get(name))
+        nonnegative_integer_or_zero(counts.get(name))
         for name in ("input_tokens", "cached_input_tokens", "cache_write_input_tokens")
     )
     return {
         "input_tokens": max(0, input_tokens - read - written),
-        "output_tokens": count_or_zero(counts.get("output_tokens")),
+        "output_tokens": nonnegative_integer_or_zero(counts.get("output_tokens")),
         "cache_read_tokens": read,
         "cache_write_tokens": written,
     }
@@ -547,7 +547,8 @@ def codex_usage_detail(usage: Any) -> UsageDetail:
     """Return the details of a request's usage other than its tokens."""
     usage_fields = usage if isinstance(usage, dict) else {}
     return UsageDetail(
-        provider="openai", reasoning_tokens=count_or_zero(usage_fields.get("reasoning_output_tokens"))
+        provider="openai",
+        reasoning_tokens=nonnegative_integer_or_zero(usage_fields.get("reasoning_output_tokens")),
     )
 
 
@@ -582,7 +583,7 @@ def read_codex_rollback(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     """Say which turns a person took back; `num_turns` counts prompts."""
-    turn_count = min(count_or_zero(payload.get("num_turns")), len(reader.prompts))
+    turn_count = min(nonnegative_integer_or_zero(payload.get("num_turns")), len(reader.prompts))
     if not turn_count:
         return
     left = reader.prompts[-turn_count:]
@@ -608,7 +609,9 @@ def read_older_token_count(
         reader.totals = totals
     if not isinstance(usage, dict):
         usage = {name: max(0, value - before.get(name, 0)) for name, value in (totals or {}).items()}
-    yield record.build_imported_usage("request", codex_token_counts(usage), detail=codex_usage_detail(usage))
+    yield record.build_imported_model_request(
+        "request", codex_token_counts(usage), detail=codex_usage_detail(usage)
+    )
 
 
 def remember_command_outcome(reader: CodexTranscriptReader, item: dict[str, Any], call_id: Any) -> None:
@@ -619,13 +622,16 @@ def remember_command_outcome(reader: CodexTranscriptReader, item: dict[str, Any]
     begun.output = output
     begun.exit_code = code if isinstance(code, int) and abs(code) < 2**31 else None
     if isinstance(took, dict):
-        begun.took = count_or_zero(took.get("secs")) * 1000 + count_or_zero(took.get("nanos")) // 1_000_000
+        begun.took = (
+            nonnegative_integer_or_zero(took.get("secs")) * 1000
+            + nonnegative_integer_or_zero(took.get("nanos")) // 1_000_000
+        )
 
 
 _LINES: dict[str, Meaning] = {
-    "session_meta": read_session_meta,
-    "turn_context": read_turn_context,
-    "response_item": read_response_item,
+    "session_meta": apply_codex_session_meta,
+    "turn_context": apply_codex_turn_context,
+    "response_item": dispatch_codex_response_item,
     "compacted": read_codex_compaction,
     "token_usage_record": read_token_usage_record,
     "event_msg": read_codex_event,

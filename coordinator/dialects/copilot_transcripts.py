@@ -29,8 +29,8 @@ from coordinator.dialects.hooks import (
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
     TranscriptRecord,
-    count_or_zero,
     find_text_field,
+    nonnegative_integer_or_zero,
 )
 from coordinator.errors import UnprocessableRequest
 from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, UnknownLineKind
@@ -86,7 +86,7 @@ class CopilotTranscriptReader:
         """Return nothing: each line says all by itself."""
         return []
 
-    def read_session_start(
+    def apply_copilot_session_start(
         self, record: dict[str, Any], _record: TranscriptRecord, _agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Note where the session runs; its start is no event of ours."""
@@ -173,7 +173,7 @@ class CopilotTranscriptReader:
                 subagent=record.subagent,
                 model=find_text_field(usage, "model"),
             )
-            yield record.build_imported_usage("tokens", count_copilot_tokens(usage))
+            yield record.build_imported_model_request("tokens", count_copilot_tokens(usage))
 
     def read_copilot_error(
         self, fields: dict[str, Any], record: TranscriptRecord, _agent: str | None
@@ -191,7 +191,7 @@ class CopilotTranscriptReader:
 
 
 _MEANINGS = {
-    "session.start": CopilotTranscriptReader.read_session_start,
+    "session.start": CopilotTranscriptReader.apply_copilot_session_start,
     "subagent.started": CopilotTranscriptReader.remember_subagent_kind,
     "user.message": CopilotTranscriptReader.read_copilot_prompt,
     "assistant.message": CopilotTranscriptReader.read_copilot_answer,
@@ -210,10 +210,13 @@ def copilot_call_id(agent: str | None, call_id: str) -> str:
 
 def count_copilot_tokens(usage: dict[str, Any]) -> dict[str, int]:
     """Return the tokens of a request; Copilot CLI counts those read from a cache, or written to it, into the input."""
-    read, written = count_or_zero(usage.get("cacheReadTokens")), count_or_zero(usage.get("cacheWriteTokens"))
+    read, written = (
+        nonnegative_integer_or_zero(usage.get("cacheReadTokens")),
+        nonnegative_integer_or_zero(usage.get("cacheWriteTokens")),
+    )
     return {
-        "input_tokens": max(0, count_or_zero(usage.get("inputTokens")) - read - written),
-        "output_tokens": count_or_zero(usage.get("outputTokens")),
+        "input_tokens": max(0, nonnegative_integer_or_zero(usage.get("inputTokens")) - read - written),
+        "output_tokens": nonnegative_integer_or_zero(usage.get("outputTokens")),
         "cache_read_tokens": read,
         "cache_write_tokens": written,
     }

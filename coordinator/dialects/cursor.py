@@ -199,7 +199,7 @@ class CursorDialect(Dialect):
     meanings = _MEANINGS
     subjects = SUBJECTS
     mcp_name = "MCP:{tool}"  # as preToolUse has it; beforeMCPExecution names the server
-    cannot_ask = hooks.cannot_ask_message("Cursor", "its window")
+    cannot_ask = hooks.build_ask_unsupported_message("Cursor", "its window")
 
     def build_decision_reply(
         self, name: str, decision: str, reason: str, added: Mapping[str, Any]

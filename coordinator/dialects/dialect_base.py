@@ -18,7 +18,7 @@ from coordinator.client.real_paths import FIELD as LINKS_FIELD
 from coordinator.client.tool_names import PREFIX
 from coordinator.client.transcript_lines import FIELD
 from coordinator.dialects.attached_transcript_lines import (
-    build_events_of_attached_lines,
+    build_assistant_events_of_attached_lines,
     find_attached_usage_limits,
 )
 from coordinator.dialects.hooks import (
@@ -29,7 +29,7 @@ from coordinator.dialects.hooks import (
     ShellLines,
     call_result_origin,
     choose_plausible_hook_time,
-    guess_call_hook,
+    infer_unreadable_hook_name,
     make_event_origin,
     parse_agent_hook,
     wrap_as_object,
@@ -166,12 +166,12 @@ class Dialect(ABC):
             return hook
         return replace(hook, at=choose_plausible_hook_time(hook.fields.get(self.time_field), at))
 
-    def guess_call_hook(self, body: bytes | None) -> str | None:
+    def guess_call_hook_name(self, body: bytes | None) -> str | None:
         """Return which of `calls` a body may be that cannot be read, at worst; None where it is no call.
 
         A body that did not arrive is None.
         """
-        return guess_call_hook(body, self.calls, self.worst_call, named_in=self.name_fields)
+        return infer_unreadable_hook_name(body, self.calls, self.worst_call, named_in=self.name_fields)
 
     def is_redundant_hook(self, _hook: AgentHook) -> bool:
         """Say whether the hook reports nothing that a reader wants."""
@@ -182,7 +182,9 @@ class Dialect(ABC):
         if self.line_reader is None or FIELD not in hook.fields:
             return self.build_hook_events(hook, session_id)
         reader = self.line_reader(hook.session)
-        line_events = build_events_of_attached_lines(hook, reader, with_tokens=self.lines_have_tokens)
+        line_events = build_assistant_events_of_attached_lines(
+            hook, reader, with_tokens=self.lines_have_tokens
+        )
         for event in line_events:
             event.session_id, event.source = session_id, self.name
         own_fields = {name: value for name, value in hook.fields.items() if name != FIELD}
@@ -212,7 +214,7 @@ class Dialect(ABC):
         """Return the event of a message whose pieces are all there. Only for an agent that `sends_pieces`."""
         raise NotImplementedError
 
-    def set_shell_lines_hooked_separately(self, hook: AgentHook) -> AgentHook:
+    def copy_hook_with_separate_shell_lines(self, hook: AgentHook) -> AgentHook:
         """Return the hook as one whose shell lines each come with a hook of their own, as its address says."""
         return hook
 
@@ -261,7 +263,7 @@ class Dialect(ABC):
             hook_name=hook.name,
             session_id=session_id,
             agent_id=agent_id,
-            since_us=instants.to_microseconds(received) if received else 0,
+            since_us=instants.instant_to_microseconds(received) if received else 0,
             tool=hook.tool_name,
             tool_input=wrap_as_object(hook.tool_input),
             about=self.call_subject(hook),
@@ -292,7 +294,7 @@ class Dialect(ABC):
         """Return the reason of a denial, which also says so where the agent should have asked, and cannot."""
         return f"{reason} {self.cannot_ask}" if decision == ASK else reason
 
-    def reply_to_postpone_call(self, _hook: AgentHook, _started: str) -> AgentReply | None:
+    def build_postponement_reply(self, _hook: AgentHook, _started: str) -> AgentReply | None:
         """Return the answer after which the agent ends now, and asks again when it is resumed; None if it cannot.
 
         `_started` is how it was started.
@@ -308,14 +310,14 @@ class Dialect(ABC):
         """Say whether what posts this hook knows what to do with a note."""
         return not self.is_redundant_hook(hook)
 
-    def reply_with_ruling(self, hook: AgentHook, ruling: Ruling) -> AgentReply | None:
+    def build_ruling_reply(self, hook: AgentHook, ruling: Ruling) -> AgentReply | None:
         """Return policy's answer, in the hook's own JSON."""
         reason = f"Signalbox ({ruling.by}): {ruling.reason}"
         if not (ruling.decision == DENY and ruling.stops_turn):
             return self.build_decision_reply(hook.name, ruling.decision, reason, {})
-        return self.deny_and_stop_turn(hook, reason)
+        return self.build_turn_stopping_denial(hook, reason)
 
-    def deny_and_stop_turn(self, hook: AgentHook, reason: str) -> AgentReply | None:
+    def build_turn_stopping_denial(self, hook: AgentHook, reason: str) -> AgentReply | None:
         """Return a denial that also ends the agent's turn; an agent that cannot be stopped is asked to stop."""
         reason = f"{reason} {TURN_ENDS}"
         reply = self.build_decision_reply(hook.name, DENY, reason, {})
@@ -323,18 +325,18 @@ class Dialect(ABC):
             return reply
         return replace(reply, answer=(reply.answer or {}) | {"continue": False, "stopReason": reason})
 
-    def reply_with_person_verdict(
+    def build_person_verdict_reply(
         self, hook: AgentHook, call: ToolCallRequest, settled: Settled
     ) -> AgentReply | None:
         """Return a person's answer, in the hook's own JSON, with their edits and choices."""
         added = settled.get("answer") or {}
         if settled["allowed"] and questions.ANSWER_FIELDS & added.keys():
-            return self.reply_with_question_answer(hook, call, settled)
+            return self.build_question_answer_reply(hook, call, settled)
         if not call.is_editable and added.get("updated_input", call.tool_input) != call.tool_input:
             return self.build_decision_reply(hook.name, DENY, NOT_AS_EDITED, {})
         approved_by, reason = settled.get("approved_by") or "somebody", settled.get("reason")
         if not settled["allowed"] and added.get(STOPS_TURN):
-            return self.deny_and_stop_turn(
+            return self.build_turn_stopping_denial(
                 hook, f"Denied by {approved_by} in Signalbox, turn ended{f': {reason}' if reason else '.'}"
             )
         word, decision = ("Approved", ALLOW) if settled["allowed"] else ("Denied", DENY)
@@ -347,7 +349,7 @@ class Dialect(ABC):
             )
         return reply
 
-    def reply_with_question_answer(
+    def build_question_answer_reply(
         self, hook: AgentHook, call: ToolCallRequest, settled: Settled
     ) -> AgentReply | None:
         """Return a person's answer to a question of the agent, or their yes to its plan.
@@ -366,7 +368,9 @@ class Dialect(ABC):
         """Return whether the answer to this hook may inform the model that a person changed its call."""
         return hook.name in self.notes | self.edit_notes and self.supports_model_notes(hook)
 
-    def reply_to_timeout(self, hook: AgentHook, seconds: float, *, deny: bool) -> AgentReply | None:
+    def build_decision_timeout_reply(
+        self, hook: AgentHook, seconds: float, *, deny: bool
+    ) -> AgentReply | None:
         """Return the answer when nobody decided in time; None leaves the call to the agent's own prompt.
 
         A call that policy wanted asked has no prompt yet where the agent did not mean to ask. The answer makes it
@@ -387,7 +391,7 @@ class Dialect(ABC):
         )
         return AgentReply(answer, reply.denial if reply is not None else None)
 
-    def deny_and_ask_to_retry(self, hook: AgentHook, settled: Settled) -> AgentReply | None:
+    def build_retryable_denial_reply(self, hook: AgentHook, settled: Settled) -> AgentReply | None:
         """Return the denial of a call that can still be approved, and made again: `why`, `request_id`, `link`, `until`.
 
         The model reads it, so it says what to do, and gives no reason to look for a way around.
@@ -401,7 +405,7 @@ class Dialect(ABC):
         )
         return self.build_decision_reply(hook.name, DENY, denial_text, {})
 
-    def reply_when_no_person_decides(self, name: str, ruling: Ruling, reason: str) -> AgentReply | None:
+    def build_undecided_call_reply(self, name: str, ruling: Ruling, reason: str) -> AgentReply | None:
         """Return the answer to the hook `name` where policy denies, or asks and no person could decide (`reason`).
 
         None where the agent's own prompt is shown already, and where policy neither denies nor asks.
@@ -429,9 +433,9 @@ class Dialect(ABC):
         ruling_text = f"{COULD_NOT_READ} {reason} {UNREAD_ADVICE if decision == DENY else ''}".strip()
         return Ruling(decision, ruling_text, deny_at_deadline=ruling.deny_at_deadline)
 
-    def deny_unknown_call(self) -> AgentReply | None:
+    def build_unknown_call_denial(self) -> AgentReply | None:
         """Return the denial of a call about which nothing is known."""
-        return self.build_decision_reply(self.guess_call_hook(None) or "", DENY, AT_A_LOSS, {})
+        return self.build_decision_reply(self.guess_call_hook_name(None) or "", DENY, AT_A_LOSS, {})
 
     # --- events of our own --------------------------------------------------------------------------------
 
@@ -463,15 +467,15 @@ class Dialect(ABC):
         self, hook: AgentHook, session_id: str, call_id: str, reason: str
     ) -> DedupedEvent:
         """Return the result of a call that our answer denies; no hook will report one."""
-        return self.build_call_end_event(hook, session_id, call_id, reason)
+        return self.build_synthetic_call_result_event(hook, session_id, call_id, reason)
 
     def build_unreported_call_end_event(self, hook: AgentHook, session_id: str) -> DedupedEvent | None:
         """Return the end of a call that runs and whose result no hook reports; None for any other hook."""
         if hook.name not in self.without_result or hook.call_id is None or not self.is_call_hook(hook):
             return None
-        return self.build_call_end_event(hook, session_id, hook.call_id, None)
+        return self.build_synthetic_call_result_event(hook, session_id, hook.call_id, None)
 
-    def build_call_end_event(
+    def build_synthetic_call_result_event(
         self, hook: AgentHook, session_id: str, call_id: str, error: str | None
     ) -> DedupedEvent:
         return HookEventBuilder(hook, session_id, self.name).build_hook_event(

@@ -83,7 +83,7 @@ def build_gemini_session_end_events(build: HookEventBuilder) -> list[DedupedEven
     (end,) = hooks.build_session_end_events(build)
     moment = instants.parse_instant(build.hook.at)
     if build.hook.text_field("timestamp") and moment is not None:
-        second = instants.to_microseconds(moment) // SECOND_US
+        second = instants.instant_to_microseconds(moment) // SECOND_US
         first_event, *near = (
             hooks.make_event_origin(build.hook.session, "ends", second + off) for off in (0, -1, 1)
         )
@@ -129,7 +129,7 @@ class GeminiDialect(Dialect):
     lines_have_tokens = True
     subjects = SUBJECTS
     can_ask = False
-    cannot_ask = hooks.cannot_ask_message("Gemini CLI")
+    cannot_ask = hooks.build_ask_unsupported_message("Gemini CLI")
 
     def is_redundant_hook(self, hook: AgentHook) -> bool:
         """Say whether it is the PreCompress that comes before each request to the model."""

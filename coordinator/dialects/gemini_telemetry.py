@@ -12,7 +12,7 @@ from coordinator.dialects.hooks import (
     ENDED,
     TYPED,
     format_call_text,
-    hook_reporting_origin,
+    hook_coverage_origin,
     make_text_block,
     parse_embedded_json,
     text_origins_by_minute,
@@ -23,7 +23,7 @@ from coordinator.dialects.otlp_records import (
     TelemetryEventBuilder,
     TelemetryRecord,
     build_telemetry_call_result,
-    format_nanoseconds,
+    format_epoch_nanoseconds,
 )
 from coordinator.sessions.events import DedupedEvent
 from coordinator.usage.amounts import UsageDetail
@@ -35,18 +35,22 @@ PREFIX = "gemini_cli."
 TEXTS = frozenset({"prompt", "function_args", "request_text", "response_text"})
 
 
-def read_gemini_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+def convert_gemini_prompt_log_to_event(
+    record: TelemetryRecord, make: TelemetryEventBuilder
+) -> DedupedEvent | None:
     text = record.first_text_attribute("prompt")
     if text is None:
         return None
     origins = text_origins_by_minute(
-        TYPED, make.session, text, format_nanoseconds(record.begins, make.now), about=True
+        TYPED, make.session, text, format_epoch_nanoseconds(record.begins, make.now), about=True
     )
-    unless = (hook_reporting_origin(make.session, "prompts"), *origins)
+    unless = (hook_coverage_origin(make.session, "prompts"), *origins)
     return make.build_telemetry_event("message", role="user", content=[make_text_block(text)], unless=unless)
 
 
-def read_gemini_tokens_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+def convert_gemini_tokens_log_to_event(
+    record: TelemetryRecord, make: TelemetryEventBuilder
+) -> DedupedEvent | None:
     names = {name: "cached_content" if name == "cached" else name for name in GEMINI_COUNTS}
     token_counts = {
         name: record.first_integer_attribute(f"{theirs}_token_count") or 0 for name, theirs in names.items()
@@ -60,7 +64,9 @@ def read_gemini_tokens_log(record: TelemetryRecord, make: TelemetryEventBuilder)
     )
 
 
-def read_gemini_call_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+def convert_gemini_call_log_to_event(
+    record: TelemetryRecord, make: TelemetryEventBuilder
+) -> DedupedEvent | None:
     worked = str(record.attributes.get("success")).lower() != "false"
     error = (
         None
@@ -72,23 +78,25 @@ def read_gemini_call_log(record: TelemetryRecord, make: TelemetryEventBuilder) -
     embedded_json = parse_embedded_json(record.attributes.get("function_args"))
     text = format_call_text(record.first_text_attribute("function_name") or "tool", embedded_json)
     origins = text_origins_by_minute(
-        ENDED, make.session, text, format_nanoseconds(record.begins, make.now), about=True
+        ENDED, make.session, text, format_epoch_nanoseconds(record.begins, make.now), about=True
     )
-    unless = (hook_reporting_origin(make.session, "calls"), *origins)
+    unless = (hook_coverage_origin(make.session, "calls"), *origins)
     return build_telemetry_call_result(
         record, make, None, tool_input=wrap_as_object(embedded_json), error=error, unless=unless
     )
 
 
-def read_gemini_error_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+def convert_gemini_error_log_to_event(
+    record: TelemetryRecord, make: TelemetryEventBuilder
+) -> DedupedEvent | None:
     return make.build_telemetry_event(
         "api_error", error=record.first_text_attribute("error", "error.message") or "The request failed."
     )
 
 
 LOGS: dict[str, Meaning] = {
-    "user_prompt": read_gemini_prompt_log,
-    "api_response": read_gemini_tokens_log,
-    "api_error": read_gemini_error_log,
-    "tool_call": read_gemini_call_log,
+    "user_prompt": convert_gemini_prompt_log_to_event,
+    "api_response": convert_gemini_tokens_log_to_event,
+    "api_error": convert_gemini_error_log_to_event,
+    "tool_call": convert_gemini_call_log_to_event,
 }

@@ -33,8 +33,8 @@ from coordinator.dialects.rewinds import build_rewind_input
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
     TranscriptRecord,
-    count_or_zero,
     find_text_field,
+    nonnegative_integer_or_zero,
 )
 from coordinator.errors import UnprocessableRequest
 from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, UnknownLineKind
@@ -80,13 +80,13 @@ class GeminiTranscriptReader:
             raise UnknownLineKind("no object")
         if find_text_field(fields, "sessionId") and find_text_field(fields, "projectHash"):
             self.remember_chat_header(fields)
-            return self.read_gemini_messages(fields.get("messages"))
+            return self.convert_gemini_messages_to_lines(fields.get("messages"))
         if isinstance(changed := fields.get("$set"), dict):
             self.title = find_text_field(changed, "summary") or self.title
-            return self.read_gemini_messages(changed.get("messages"))
+            return self.convert_gemini_messages_to_lines(changed.get("messages"))
         if "$rewindTo" in fields:
             return self.convert_rewind_line(fields)
-        return self.read_gemini_message(fields)
+        return self.convert_gemini_message_to_lines(fields)
 
     def convert_rewind_line(self, fields: dict[str, Any]) -> list[ImportedLine]:
         """Return that a person took back a message and all that came after it. The line itself has no time."""
@@ -123,17 +123,19 @@ class GeminiTranscriptReader:
         if isinstance(folders, list) and folders and isinstance(folders[0], str):
             self.facts.setdefault("cwd", folders[0])
 
-    def read_gemini_messages(self, messages: Any) -> list[ImportedLine]:
+    def convert_gemini_messages_to_lines(self, messages: Any) -> list[ImportedLine]:
         """Return the events of all messages of a document. One that is not understood does not hide the others."""
         read_lines: list[ImportedLine] = []
         for message in messages if isinstance(messages, list) else []:
             try:
-                read_lines += self.read_gemini_message(message) if isinstance(message, dict) else []
+                read_lines += (
+                    self.convert_gemini_message_to_lines(message) if isinstance(message, dict) else []
+                )
             except UnknownLineKind:
                 continue
         return read_lines
 
-    def read_gemini_message(self, fields: dict[str, Any]) -> list[ImportedLine]:
+    def convert_gemini_message_to_lines(self, fields: dict[str, Any]) -> list[ImportedLine]:
         kind, name = find_text_field(fields, "type"), find_text_field(fields, "id")
         meaning = _MEANINGS.get(kind or "")
         if meaning is None or name is None:
@@ -161,7 +163,7 @@ class GeminiTranscriptReader:
         self.reported.add(part)
         return True
 
-    def read_gemini_prompt(
+    def iterate_gemini_prompt_events(
         self, fields: dict[str, Any], record: TranscriptRecord, name: str
     ) -> Iterator[ImportedEvent]:
         """Yield what a person typed."""
@@ -171,7 +173,7 @@ class GeminiTranscriptReader:
             self.words = ""
             yield record.build_imported_message("user", blocks, "content")
 
-    def read_gemini_answer(
+    def iterate_gemini_answer_events(
         self, fields: dict[str, Any], record: TranscriptRecord, name: str
     ) -> Iterator[ImportedEvent]:
         """Yield what Gemini thought, said, called and took."""
@@ -194,14 +196,14 @@ class GeminiTranscriptReader:
         calls = fields.get("toolCalls")
         for call in calls if isinstance(calls, list) else []:
             if isinstance(call, dict):
-                yield from self.read_gemini_call(call, record, name)
+                yield from self.iterate_gemini_call_events(call, record, name)
         tokens = fields.get("tokens")
         if isinstance(tokens, dict) and self.add_part_if_new(name, "tokens"):
-            yield record.build_imported_usage(
-                "tokens", count_gemini_tokens(tokens), detail=gemini_usage_detail(tokens)
+            yield record.build_imported_model_request(
+                "tokens", extract_gemini_token_counts(tokens), detail=gemini_usage_detail(tokens)
             )
 
-    def read_gemini_call(
+    def iterate_gemini_call_events(
         self, call: dict[str, Any], record: TranscriptRecord, name: str
     ) -> Iterator[ImportedEvent]:
         call_id, tool, call_input = (
@@ -222,7 +224,7 @@ class GeminiTranscriptReader:
                 call_id, tool, call_input, ended, at=at, **gemini_call_result_columns(call, status)
             )
 
-    def read_gemini_notice(
+    def iterate_gemini_notice_events(
         self, fields: dict[str, Any], record: TranscriptRecord, name: str
     ) -> Iterator[ImportedEvent]:
         """Yield the notices of Gemini CLI itself to its user."""
@@ -240,11 +242,11 @@ class GeminiTranscriptReader:
 
 
 _MEANINGS = {
-    "user": GeminiTranscriptReader.read_gemini_prompt,
-    "gemini": GeminiTranscriptReader.read_gemini_answer,
-    "info": GeminiTranscriptReader.read_gemini_notice,
-    "warning": GeminiTranscriptReader.read_gemini_notice,
-    "error": GeminiTranscriptReader.read_gemini_notice,
+    "user": GeminiTranscriptReader.iterate_gemini_prompt_events,
+    "gemini": GeminiTranscriptReader.iterate_gemini_answer_events,
+    "info": GeminiTranscriptReader.iterate_gemini_notice_events,
+    "warning": GeminiTranscriptReader.iterate_gemini_notice_events,
+    "error": GeminiTranscriptReader.iterate_gemini_notice_events,
 }
 
 
@@ -268,9 +270,11 @@ def convert_gemini_content(content: Any) -> list[dict[str, Any]]:
     return content_blocks
 
 
-def count_gemini_tokens(record: dict[str, Any]) -> dict[str, int]:
+def extract_gemini_token_counts(record: dict[str, Any]) -> dict[str, int]:
     """Return the tokens of a request; Gemini counts those read from a cache into the input, and thoughts apart."""
-    return normalize_gemini_tokens({name: count_or_zero(record.get(name)) for name in GEMINI_COUNTS})
+    return normalize_gemini_tokens(
+        {name: nonnegative_integer_or_zero(record.get(name)) for name in GEMINI_COUNTS}
+    )
 
 
 GEMINI_COUNTS = ("input", "cached", "output", "thoughts", "tool", "total")
@@ -291,14 +295,14 @@ def gemini_usage_detail(record: dict[str, Any]) -> UsageDetail:
     """Return the details of a request's tokens in addition to their kinds. Those of tools are part of the input."""
     return UsageDetail(
         provider="google",
-        reasoning_tokens=count_or_zero(record.get("thoughts")),
-        tool_tokens=count_or_zero(record.get("tool")),
+        reasoning_tokens=nonnegative_integer_or_zero(record.get("thoughts")),
+        tool_tokens=nonnegative_integer_or_zero(record.get("tool")),
     )
 
 
 def gemini_call_result_columns(call: dict[str, Any], status: str) -> dict[str, Any]:
     """Return a call's result as in its hook: what the model received, and what the person saw."""
-    response_fields, error = gemini_function_response(call.get("result"))
+    response_fields, error = extract_gemini_output_and_error(call.get("result"))
     result_display = call.get("resultDisplay")
     if status == "cancelled":
         return {"error": f"{CANCELLED} {error or format_value_as_text(response_fields)}".strip()}
@@ -315,7 +319,7 @@ def gemini_call_result_columns(call: dict[str, Any], status: str) -> dict[str, A
     }
 
 
-def gemini_function_response(result: Any) -> tuple[Any, str | None]:
+def extract_gemini_output_and_error(result: Any) -> tuple[Any, str | None]:
     """Return the output and the error that went back to the model."""
     for part in result if isinstance(result, list) else []:
         function_response = part.get("functionResponse") if isinstance(part, dict) else None
@@ -329,7 +333,7 @@ def gemini_function_response(result: Any) -> tuple[Any, str | None]:
 def make_gemini_reader(file: TranscriptFile, _kinds: dict[str, str]) -> GeminiTranscriptReader:
     above = file.path.parent
     parent = above.name if above.parent.name == "chats" and _ID.search(above.name) else None
-    folder = file.read_sibling_file("../.project_root" if parent else ".project_root")
+    folder = file.read_file_in_grandparent_folder("../.project_root" if parent else ".project_root")
     match = _ID.search(file.path.stem)
     return GeminiTranscriptReader(
         match.group() if match else file.path.stem, parent, {"cwd": folder} if folder else {}

@@ -85,7 +85,7 @@ class GooseDialect(Dialect):
     subjects = SUBJECTS
     mcp_name = "{server}__{tool}"
     can_ask = False
-    cannot_ask = hooks.cannot_ask_message("Goose")
+    cannot_ask = hooks.build_ask_unsupported_message("Goose")
 
     def is_redundant_hook(self, hook: AgentHook) -> bool:
         """Say whether a general hook reports the same."""

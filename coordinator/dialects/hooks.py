@@ -213,7 +213,7 @@ def parse_broken_hook(
 
     Raises UnprocessableRequest where it does not say whose it is.
     """
-    body = broken_hooks.strip_byte_order_mark(body)
+    body = broken_hooks.convert_to_utf8_without_bom(body)
     names = (*named_in, *session_in, *SURE_FIELDS)
     fields: dict[str, Any] = {**broken_hooks.extract_unambiguous_fields(body, names)}
     session = first_text_field(fields, session_in)
@@ -247,7 +247,7 @@ def choose_plausible_hook_time(reported: Any, received: str) -> str:
     return instants.format_canonical_instant(moment)
 
 
-def guess_call_hook(
+def infer_unreadable_hook_name(
     body: bytes | None, calls: Collection[str], worst: str, *, named_in: Sequence[str] = ("hook_event_name",)
 ) -> str | None:
     """Return which of `calls` a body that cannot be read as a whole may be, or None where it names another hook.
@@ -256,7 +256,7 @@ def guess_call_hook(
     """
     field = "|".join(map(re.escape, named_in)).encode()
     pattern = rb'"(?:' + field + rb')"\s*:\s*"([A-Za-z._]+)"'
-    body = broken_hooks.strip_byte_order_mark(body or b"")
+    body = broken_hooks.convert_to_utf8_without_bom(body or b"")
     names = {name.decode() for name in re.findall(pattern, body)}
     if names and not names & set(calls):
         return None
@@ -289,7 +289,7 @@ def reject_duplicate_keys(body: bytes, value: Any) -> None:
 
     `value` is what `decode_json_text` read: a body with as many keys as that is not read once more.
     """
-    body = broken_hooks.strip_byte_order_mark(body)
+    body = broken_hooks.convert_to_utf8_without_bom(body)
     if body.count(b'":') <= count_json_keys(value) and not SPACE_BEFORE_COLON.search(body):
         return
 
@@ -314,7 +314,7 @@ def decode_json_text(body: bytes) -> Any:
     try:
         value = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        value = decode_lenient_json(broken_hooks.strip_byte_order_mark(body))
+        value = decode_lenient_json(broken_hooks.convert_to_utf8_without_bom(body))
     if b"\\u" not in body:
         return value
     return replace_unstorable_text(value) if b"\\u0000" in body or b"\\ud" in body.lower() else value
@@ -387,7 +387,7 @@ def call_summary_origin(session: str, call_id: str) -> str:
     return make_event_origin(session, "summary", call_id)
 
 
-def call_result_origins(session: str, call_id: str) -> tuple[str, ...]:
+def hook_reported_result_origins(session: str, call_id: str) -> tuple[str, ...]:
     """Return the origins under which hooks report a call's result, for another source that has it in full."""
     hooks = ("PostToolUse", "PostToolUseFailure")
     return (
@@ -396,7 +396,7 @@ def call_result_origins(session: str, call_id: str) -> tuple[str, ...]:
     )
 
 
-def hook_reporting_origin(session: str, kind: str) -> str:
+def hook_coverage_origin(session: str, kind: str) -> str:
     """Return the origin that marks a session whose hooks report its `prompts` or `calls`.
 
     Telemetry that has no ids in common with the agent's hooks reports these only where no hook does.
@@ -409,13 +409,13 @@ def derive_call_id(*parts: object) -> str:
     return MADE_CALL + make_event_origin(*parts).removeprefix("cc:")[:24]
 
 
-def hook_answer_origin(hook: AgentHook, text: str) -> str:
+def assistant_text_origin_of_hook(hook: AgentHook, text: str) -> str:
     """Return the origin of what the assistant said in a turn, however its blanks were broken."""
     return assistant_text_origin(hook.session, hook.subagent_label, hook.turn_id, text)
 
 
 def assistant_text_origin(session: str, subagent: str | None, prompt_id: str | None, text: str) -> str:
-    """Return the `hook_answer_origin` of another source's ids."""
+    """Return the `assistant_text_origin_of_hook` of another source's ids."""
     return make_event_origin(session, "words", subagent, prompt_id, " ".join(text.split()))
 
 
@@ -430,7 +430,7 @@ def text_origins_by_minute(
     moment = instants.parse_instant(at)
     if moment is None:
         return ()
-    minute = instants.to_microseconds(moment) // MINUTE_US
+    minute = instants.instant_to_microseconds(moment) // MINUTE_US
     squeezed_text = "".join(text.split())  # each source breaks its blanks its own way
     return tuple(
         make_event_origin(session, kind, squeezed_text, minute + off)
@@ -508,7 +508,7 @@ class HookEventBuilder:
                     call_start_deduplication_origin(call_id, wrap_as_object(hook.tool_input)),
                 )
         if not call_id or call_id.startswith(MADE_CALL):
-            values["claims"] = (*values.get("claims", ()), hook_reporting_origin(hook.session, "calls"))
+            values["claims"] = (*values.get("claims", ()), hook_coverage_origin(hook.session, "calls"))
             end_kind, text = (
                 ENDED if event_type == "post_tool" else BEGUN,
                 format_call_text(tool, hook.tool_input),
@@ -532,7 +532,7 @@ _EVERYWHERE = frozenset({"transcript_path", "cwd", "permission_mode", "effort"})
 Meaning = Callable[[HookEventBuilder], list[DedupedEvent]]
 
 
-def cannot_ask_message(agent: str, where: str = "the terminal") -> str:
+def build_ask_unsupported_message(agent: str, where: str = "the terminal") -> str:
     """Return the message to the model about a call that its agent should have asked a person about, and cannot."""
     return f"{agent} cannot be told to ask for it in {where}. Have it approved in Signalbox, then try again."
 
@@ -594,7 +594,7 @@ def build_prompt_events(build: HookEventBuilder) -> list[DedupedEvent]:
 def prompt_claim_origins(hook: AgentHook) -> tuple[str, ...]:
     """Return the origins under which transcripts and telemetry would report a prompt."""
     prompt_origins = (make_event_origin(hook.session, "prompt", hook.turn_id),) if hook.turn_id else ()
-    return (*prompt_origins, hook_reporting_origin(hook.session, "prompts"))
+    return (*prompt_origins, hook_coverage_origin(hook.session, "prompts"))
 
 
 def build_notification_events(build: HookEventBuilder) -> list[DedupedEvent]:
@@ -663,6 +663,9 @@ def build_last_message_events(build: HookEventBuilder) -> list[DedupedEvent]:
         return []
     return [
         build.build_hook_message(
-            "assistant", text, "last_assistant_message", origin=hook_answer_origin(build.hook, text)
+            "assistant",
+            text,
+            "last_assistant_message",
+            origin=assistant_text_origin_of_hook(build.hook, text),
         )
     ]

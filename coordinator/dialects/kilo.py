@@ -12,7 +12,7 @@ class KiloDialect(OpenCodeDialect):
     """What the plugin posts of Kilo."""
 
     name = SOURCE
-    cannot_ask = hooks.cannot_ask_message("Kilo")
+    cannot_ask = hooks.build_ask_unsupported_message("Kilo")
 
 
 DIALECT = KiloDialect()

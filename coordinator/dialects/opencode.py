@@ -25,7 +25,7 @@ from coordinator.dialects.hooks import (
 )
 from coordinator.policy.requests import questions
 from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
-from coordinator.policy.rules.call_text import build_call_text_from_input, build_patch_text
+from coordinator.policy.rules.call_text import build_call_text_from_input, build_call_text_from_patch
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST, TURN_END
@@ -280,7 +280,7 @@ class OpenCodeDialect(Dialect):
     subjects = SUBJECTS
     mcp_name = "{server}_{tool}"
     can_ask = False
-    cannot_ask = hooks.cannot_ask_message("OpenCode")
+    cannot_ask = hooks.build_ask_unsupported_message("OpenCode")
 
     def find_call_subject(self, tool: str, tool_input: Any) -> str:
         """Return what a call is about, or what OpenCode asks a permission for."""
@@ -291,7 +291,7 @@ class OpenCodeDialect(Dialect):
         ):
             return build_call_text_from_input(tool_input, PERMISSIONS[tool])
         if tool == "apply_patch":
-            return build_patch_text(tool_input, SUBJECTS[tool])
+            return build_call_text_from_patch(tool_input, SUBJECTS[tool])
         return super().find_call_subject(tool, tool_input)
 
     def build_hook_events(self, hook: AgentHook, session_id: str) -> list[DedupedEvent]:
@@ -316,22 +316,22 @@ class OpenCodeDialect(Dialect):
             answer["args"] = added["updated_input"]
         return AgentReply(answer)
 
-    def reply_with_person_verdict(
+    def build_person_verdict_reply(
         self, hook: AgentHook, call: ToolCallRequest, settled: Settled
     ) -> AgentReply | None:
         """Return a person's answer; what they wrote when they declined a question goes to the agent by itself."""
-        reply = super().reply_with_person_verdict(hook, call, settled)
+        reply = super().build_person_verdict_reply(hook, call, settled)
         if hook.name != QUESTION or settled["allowed"] or not settled.get("reason") or reply is None:
             return reply
         return AgentReply({**(reply.answer or {}), "feedback": reply.denial}, reply.denial)
 
-    def reply_with_question_answer(
+    def build_question_answer_reply(
         self, hook: AgentHook, call: ToolCallRequest, settled: Settled
     ) -> AgentReply | None:
         """Return a person's answer: as OpenCode's own prompt gives it, where that is shown already."""
         question = questions.parse_question_of_tool_call(call.tool, call.tool_input)
         if hook.name != QUESTION or not isinstance(question, questions.AgentQuestions):
-            return super().reply_with_question_answer(hook, call, settled)
+            return super().build_question_answer_reply(hook, call, settled)
         answers = questions.build_answer_lists(question, settled["answer"].get(questions.ANSWERED))
         if answers is None:
             return self.build_decision_reply(hook.name, DENY, NOT_FITTING, {})

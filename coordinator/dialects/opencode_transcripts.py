@@ -24,8 +24,8 @@ from coordinator.dialects.hooks import (
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
     TranscriptRecord,
-    count_or_zero,
     find_text_field,
+    nonnegative_integer_or_zero,
 )
 from coordinator.errors import UnprocessableRequest
 from coordinator.importing import opencode_store
@@ -58,7 +58,9 @@ class OpenCodeTranscriptReader:
         role = contents.get("role")
         if session is None or name is None or role not in {"user", "assistant"}:
             raise UnknownLineKind(f"role {role:.60}" if isinstance(role, str) else "no role")
-        at = opencode_timestamp(contents.get("time"), "created") or format_milliseconds(fields.get("at"))
+        at = opencode_timestamp(contents.get("time"), "created") or format_epoch_milliseconds(
+            fields.get("at")
+        )
         record = TranscriptRecord(
             session,
             make_event_origin(session, "message", name),
@@ -69,9 +71,9 @@ class OpenCodeTranscriptReader:
         listed = fields.get("parts")
         parts = [part for part in listed if isinstance(part, dict)] if isinstance(listed, list) else []
         events = list(
-            read_opencode_prompt(parts, record)
+            iterate_opencode_prompt_events(parts, record)
             if role == "user"
-            else read_opencode_answer(contents, parts, record)
+            else iterate_opencode_answer_events(contents, parts, record)
         )
         return [record.build_imported_line(events, self.facts)] if events else []
 
@@ -106,21 +108,21 @@ def decode_column_json(data: Any) -> dict[str, Any]:
     return decode_transcript_object(data.encode()) if isinstance(data, str) else {}
 
 
-def read_opencode_parts(parts: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def iterate_readable_opencode_parts(parts: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield each part that can be read: its id, when it began, and what it says."""
     for part in parts:
         try:
             column_json = decode_column_json(part.get("data"))
         except UnknownLineKind:
             continue
-        started_at = opencode_timestamp(column_json.get("time"), "start") or format_milliseconds(
+        started_at = opencode_timestamp(column_json.get("time"), "start") or format_epoch_milliseconds(
             part.get("at")
         )
         yield str(part.get("id")), started_at, column_json
 
 
-def format_milliseconds(ms: Any) -> str:
-    number = count_or_zero(int(ms) if isinstance(ms, float) and 0 <= ms < 2**53 else ms)
+def format_epoch_milliseconds(ms: Any) -> str:
+    number = nonnegative_integer_or_zero(int(ms) if isinstance(ms, float) and 0 <= ms < 2**53 else ms)
     try:
         return (
             instants.format_canonical_instant(instants.instant_from_microseconds(number * 1000))
@@ -132,13 +134,15 @@ def format_milliseconds(ms: Any) -> str:
 
 
 def opencode_timestamp(times: Any, name: str) -> str:
-    return format_milliseconds(times.get(name)) if isinstance(times, dict) else ""
+    return format_epoch_milliseconds(times.get(name)) if isinstance(times, dict) else ""
 
 
-def read_opencode_prompt(parts: list[dict[str, Any]], record: TranscriptRecord) -> Iterator[ImportedEvent]:
+def iterate_opencode_prompt_events(
+    parts: list[dict[str, Any]], record: TranscriptRecord
+) -> Iterator[ImportedEvent]:
     """Yield what a person said; what OpenCode adds for the model (`synthetic`) nobody said."""
     blocks = []
-    for _, _, part_fields in read_opencode_parts(parts):
+    for _, _, part_fields in iterate_readable_opencode_parts(parts):
         if (
             part_fields.get("type") == "text"
             and part_fields.get("synthetic") is not True
@@ -159,19 +163,21 @@ def read_opencode_prompt(parts: list[dict[str, Any]], record: TranscriptRecord) 
         yield record.build_imported_message("user", blocks, "prompt")
 
 
-def read_opencode_answer(
+def iterate_opencode_answer_events(
     message: dict[str, Any], parts: list[dict[str, Any]], record: TranscriptRecord
 ) -> Iterator[ImportedEvent]:
     """Yield what the agent thought, said, called and took. Words that are being written are left for later."""
     done, steps = bool(opencode_timestamp(message.get("time"), "completed")), 0
-    for name, at, part in read_opencode_parts(parts):
+    for name, at, part in iterate_readable_opencode_parts(parts):
         kind, text = part.get("type"), find_text_field(part, "text")
         over = done or bool(opencode_timestamp(part.get("time"), "end"))
         if kind == "tool":
             yield from iterate_opencode_call_events(part, at or record.at, record, name)
         elif kind == "step-finish":
             steps += 1
-            yield record.build_imported_usage(f"{name} tokens", count_opencode_tokens(part.get("tokens")))
+            yield record.build_imported_model_request(
+                f"{name} tokens", extract_opencode_token_counts(part.get("tokens"))
+            )
         elif kind == "retry":
             yield record.build_imported_event(
                 "api_error", name, at=at or None, error=opencode_error_text(part.get("error"))
@@ -183,7 +189,7 @@ def read_opencode_answer(
         elif kind == "compaction":
             yield record.build_imported_event("compaction", name)
     if done and not steps and isinstance(message.get("tokens"), dict):
-        yield record.build_imported_usage("tokens", count_opencode_tokens(message["tokens"]))
+        yield record.build_imported_model_request("tokens", extract_opencode_token_counts(message["tokens"]))
     if message.get("error"):
         yield record.build_imported_event("api_error", "error", error=opencode_error_text(message["error"]))
 
@@ -225,19 +231,25 @@ def iterate_opencode_call_events(
 def opencode_part_duration(times: Any) -> int | None:
     if not isinstance(times, dict):
         return None
-    start, end = count_or_zero(times.get("start")), count_or_zero(times.get("end"))
+    start, end = (
+        nonnegative_integer_or_zero(times.get("start")),
+        nonnegative_integer_or_zero(times.get("end")),
+    )
     return end - start if start and end >= start else None
 
 
-def count_opencode_tokens(reported: Any) -> dict[str, int]:
+def extract_opencode_token_counts(reported: Any) -> dict[str, int]:
     """Return the tokens of a request. Thoughts are added to the output where the total counts them apart."""
     tokens = reported if isinstance(reported, dict) else {}
     cache = tokens.get("cache") if isinstance(tokens.get("cache"), dict) else {}
     input_tokens, output_tokens, thought = (
-        count_or_zero(tokens.get(name)) for name in ("input", "output", "reasoning")
+        nonnegative_integer_or_zero(tokens.get(name)) for name in ("input", "output", "reasoning")
     )
-    read, written = (count_or_zero((cache or {}).get(name)) for name in ("read", "write"))
-    apart = count_or_zero(tokens.get("total")) >= input_tokens + output_tokens + thought + read + written
+    read, written = (nonnegative_integer_or_zero((cache or {}).get(name)) for name in ("read", "write"))
+    apart = (
+        nonnegative_integer_or_zero(tokens.get("total"))
+        >= input_tokens + output_tokens + thought + read + written
+    )
     return {
         "input_tokens": input_tokens,
         "output_tokens": output_tokens + (thought if apart else 0),
@@ -260,7 +272,7 @@ def make_opencode_reader(_file: TranscriptFile, _kinds: dict[str, str]) -> OpenC
     return OpenCodeTranscriptReader()
 
 
-def is_opencode_store(path: Path) -> bool:
+def is_opencode_session_file(path: Path) -> bool:
     if path.suffix == ".json":
         return path.parent.parent.name == "session" and path.parent.parent.parent.name == "storage"
     return path.suffix == ".db" and path.name.startswith("opencode")
@@ -271,7 +283,7 @@ FORMAT = TranscriptFormat(
     home_in="XDG_DATA_HOME",
     home=".local/share",
     folders=("opencode",),
-    is_one=is_opencode_store,
+    is_one=is_opencode_session_file,
     reader=make_opencode_reader,
     lines=opencode_store.iterate_opencode_lines,
 )

@@ -108,7 +108,7 @@ def otlp_list_field(holder: Any, name: str) -> list[Any]:
     return inner_values if isinstance(inner_values, list) else []
 
 
-def parse_nanoseconds(value: Any) -> int:
+def parse_nanoseconds_or_zero(value: Any) -> int:
     try:
         return max(0, int(value))
     except (TypeError, ValueError):
@@ -155,7 +155,7 @@ def find_agent_program_of_record(record: TelemetryRecord) -> str | None:
     return next(programs, None)
 
 
-def trace_session_name(trace: str) -> str:
+def build_trace_session_id(trace: str) -> str:
     """Return the executor's id of the session that a trace is, where nothing in it names a conversation."""
     return f"trace:{trace}"
 
@@ -165,10 +165,12 @@ def trace_origin(trace: str) -> str:
     return f"{ANYWHERE}{make_event_origin('trace', trace)}"
 
 
-def fallback_session_name(record: TelemetryRecord) -> str:
+def choose_fallback_session_id(record: TelemetryRecord) -> str:
     """Return the executor's id of the session of a record that names none: its process's, else its trace's own.
 
     A process names its session by `OTEL_RESOURCE_ATTRIBUTES=session.id=…`, where its library has no name for it.
     """
     named = (record.resource.get(name) for name in CONVERSATION)
-    return next((name for name in named if isinstance(name, str) and name), trace_session_name(record.trace))
+    return next(
+        (name for name in named if isinstance(name, str) and name), build_trace_session_id(record.trace)
+    )

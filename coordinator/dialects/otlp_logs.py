@@ -24,12 +24,12 @@ from coordinator.dialects.otlp_common import (
     BY_PREFIX,
     OmittedRecordCounts,
     SessionReport,
+    choose_fallback_session_id,
     convert_otlp_attributes_to_dict,
-    fallback_session_name,
     find_agent_program_of_record,
     iterate_otlp_records,
     otlp_list_field,
-    parse_nanoseconds,
+    parse_nanoseconds_or_zero,
     telemetry_session_location,
 )
 from coordinator.dialects.otlp_messages import (
@@ -87,7 +87,7 @@ def parse_log_record(
     attributes = convert_otlp_attributes_to_dict(otlp_list_field(fields, "attributes"), notes)
     body = convert_otlp_attributes_to_dict([{"key": "body", "value": fields.get("body")}], notes).get("body")
     name = str(attributes.get("event.name") or fields.get("eventName") or body or "")
-    at = parse_nanoseconds(fields.get("timeUnixNano")) or parse_nanoseconds(
+    at = parse_nanoseconds_or_zero(fields.get("timeUnixNano")) or parse_nanoseconds_or_zero(
         fields.get("observedTimeUnixNano")
     )
     trace, span = str(fields.get("traceId") or "").lower(), str(fields.get("spanId") or "").lower()
@@ -126,7 +126,7 @@ def convert_agent_log_to_report(record: TelemetryRecord, now: datetime) -> Sessi
 def convert_message_logs_to_report(records: list[TelemetryRecord], now: datetime) -> SessionReport:
     """Return the messages of one request to a model, which its emitter sends as log records of their own."""
     record = replace(records[-1], events=tuple(event for one in records for event in one.events))
-    session = record.first_text_attribute(*CONVERSATION) or fallback_session_name(record)
+    session = record.first_text_attribute(*CONVERSATION) or choose_fallback_session_id(record)
     make = TelemetryEventBuilder(record, session, make_event_origin("log", record.trace, record.span), now)
     messages = read_messages_to_model(record), read_messages_of_model(record)
     events = list(build_message_events(record, make, *messages, with_calls=is_model_client_span(record)))
@@ -138,7 +138,7 @@ def is_log_record_without_session(record: TelemetryRecord, events: list[DedupedE
     program = find_agent_program_of_record(record)
     if program == codex.SOURCE:
         return bool(events) and all(
-            codex_telemetry.is_codex_event_without_session(record, event) for event in events
+            codex_telemetry.is_codex_event_creating_no_session(record, event) for event in events
         )
     return program == claude_code.SOURCE and record.name.removeprefix("claude_code.") in STARTING
 
@@ -173,7 +173,9 @@ def ignore_log_record(_record: TelemetryRecord, _make: TelemetryEventBuilder) ->
     return None
 
 
-def read_claude_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+def convert_claude_prompt_log_to_event(
+    record: TelemetryRecord, make: TelemetryEventBuilder
+) -> DedupedEvent | None:
     text, prompt_id = record.first_text_attribute("prompt"), record.first_text_attribute("prompt.id")
     if text is None or text in HIDDEN:
         size = record.first_integer_attribute("prompt_length")
@@ -186,7 +188,9 @@ def read_claude_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder)
     return make.build_telemetry_event("message", role="user", content=[make_text_block(text)], origin=key)
 
 
-def read_claude_response_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+def convert_claude_response_log_to_event(
+    record: TelemetryRecord, make: TelemetryEventBuilder
+) -> DedupedEvent | None:
     text = record.first_text_attribute("response")
     if text is None or text in HIDDEN:
         return None
@@ -200,7 +204,9 @@ def read_claude_response_log(record: TelemetryRecord, make: TelemetryEventBuilde
     )
 
 
-def read_claude_result_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+def convert_claude_result_log_to_event(
+    record: TelemetryRecord, make: TelemetryEventBuilder
+) -> DedupedEvent | None:
     call_id = record.first_text_attribute("tool_use_id")
     if call_id is None:
         return build_log_milestone(record, make)
@@ -215,7 +221,9 @@ def read_claude_result_log(record: TelemetryRecord, make: TelemetryEventBuilder)
     )
 
 
-def read_claude_decision_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+def convert_claude_rejection_log_to_event(
+    record: TelemetryRecord, make: TelemetryEventBuilder
+) -> DedupedEvent | None:
     """A rejection becomes a result; no hook reports a rejection in the terminal."""
     call_id = record.first_text_attribute("tool_use_id")
     if record.first_text_attribute("decision") != "reject" or call_id is None:
@@ -226,7 +234,9 @@ def read_claude_decision_log(record: TelemetryRecord, make: TelemetryEventBuilde
     )
 
 
-def read_claude_request_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+def convert_claude_request_log_to_event(
+    record: TelemetryRecord, make: TelemetryEventBuilder
+) -> DedupedEvent | None:
     request_id = record.first_text_attribute("request_id")
     key = make_event_origin(make.session, "request", request_id) if request_id else make.origin
     return make.build_model_request_event(
@@ -235,9 +245,9 @@ def read_claude_request_log(record: TelemetryRecord, make: TelemetryEventBuilder
 
 
 _LOGS: dict[str, Meaning] = {
-    "user_prompt": read_claude_prompt_log,
-    "assistant_response": read_claude_response_log,
-    "tool_result": read_claude_result_log,
-    "tool_decision": read_claude_decision_log,
-    "api_request": read_claude_request_log,
+    "user_prompt": convert_claude_prompt_log_to_event,
+    "assistant_response": convert_claude_response_log_to_event,
+    "tool_result": convert_claude_result_log_to_event,
+    "tool_decision": convert_claude_rejection_log_to_event,
+    "api_request": convert_claude_request_log_to_event,
 }

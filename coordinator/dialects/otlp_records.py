@@ -93,7 +93,7 @@ HIDDEN = {
 }  # what agents send in place of texts that they were not configured to send
 
 
-def format_nanoseconds(nano: int, now: datetime) -> str:
+def format_epoch_nanoseconds(nano: int, now: datetime) -> str:
     """Return an instant of OTLP's; `now` where it has none."""
     try:
         return instants.format_canonical_instant(datetime.fromtimestamp(nano / 1e9, UTC) if nano else now)
@@ -160,7 +160,7 @@ class TelemetryEventBuilder:
         return DedupedEvent(
             event_type=event_type,
             session_id="",
-            timestamp=format_nanoseconds(record.begins if at is None else at, self.now),
+            timestamp=format_epoch_nanoseconds(record.begins if at is None else at, self.now),
             prompt_id=record.first_text_attribute("prompt.id"),
             source=SOURCE,
             extra={"record": record.name}
@@ -174,7 +174,7 @@ class TelemetryEventBuilder:
 
     def build_deduplicated_request_event(self, **values: Any) -> DedupedEvent:
         """Return a request to a model with the tokens that are given; left out where a transcript has reported it."""
-        at = format_nanoseconds(self.record.begins, self.now)
+        at = format_epoch_nanoseconds(self.record.begins, self.now)
         origins = text_origins_by_minute(SPENT, self.session, format_token_counts(values), at, about=True)
         return self.build_telemetry_event(
             MODEL_REQUEST, model=self.record.first_text_attribute("model"), unless=origins, **values

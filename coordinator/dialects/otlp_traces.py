@@ -23,15 +23,15 @@ from coordinator.dialects.hooks import (
 from coordinator.dialects.otlp_common import (
     OmittedRecordCounts,
     SessionReport,
+    build_trace_session_id,
+    choose_fallback_session_id,
     convert_otlp_attributes_to_dict,
-    fallback_session_name,
     find_agent_program_of_record,
     iterate_otlp_records,
     otlp_list_field,
-    parse_nanoseconds,
+    parse_nanoseconds_or_zero,
     telemetry_session_location,
     trace_origin,
-    trace_session_name,
 )
 from coordinator.dialects.otlp_messages import (
     CALL,
@@ -99,12 +99,12 @@ def convert_otlp_traces_to_reports(
         session = (
             span.first_text_attribute(*CONVERSATION)
             or conversations.get(span.trace)
-            or fallback_session_name(span)
+            or choose_fallback_session_id(span)
         )
         if events := build_span_events(span, session, tree, now):
             where = telemetry_session_location(span, tree.find_root_agent_name(span))
             reports.append(SessionReport(session, where, events, trace=span.trace))
-            if session != trace_session_name(span.trace):
+            if session != build_trace_session_id(span.trace):
                 events[0].claims += (trace_origin(span.trace),)
         elif (
             find_agent_program_of_record(span) is None
@@ -113,7 +113,7 @@ def convert_otlp_traces_to_reports(
         ):
             emitter = TelemetryEmitter(str(span.resource.get("service.name") or ""), span.scope)
             notes.add_omission(OmissionKind.SPAN, span.name or "a span without a name", emitter)
-        if end := find_trace_session_end(span, session, now):
+        if end := build_session_end_report(span, session, now):
             ends.append(end)
     return reports + ends  # what a session's spans report goes before its end
 
@@ -143,8 +143,8 @@ def parse_otlp_span(
         str(span.get("name") or ""),
         attributes,
         resource,
-        parse_nanoseconds(span.get("startTimeUnixNano")),
-        parse_nanoseconds(span.get("endTimeUnixNano")),
+        parse_nanoseconds_or_zero(span.get("startTimeUnixNano")),
+        parse_nanoseconds_or_zero(span.get("endTimeUnixNano")),
         str(span.get("traceId") or "").lower(),
         str(span.get("spanId") or "").lower(),
         str(message) if failed else None,
@@ -266,7 +266,7 @@ class SpanTree:
         number = next(by_id, None if call_id or not calls else 0)
         return None if number is None else calls.pop(number)
 
-    def find_result(self, span: TelemetryRecord, call_id: str) -> Any:
+    def find_tool_result_of_call(self, span: TelemetryRecord, call_id: str) -> Any:
         """Return the result of a call that a later request gave to the model."""
         return self._results.get((span.trace, call_id))
 
@@ -318,7 +318,7 @@ def read_span_messages(span: TelemetryRecord) -> tuple[list[SpokenPart], list[Sp
     return read_messages_to_model(span), read_messages_of_model(span)
 
 
-def find_trace_session_end(span: TelemetryRecord, session: str, now: datetime) -> SessionReport | None:
+def build_session_end_report(span: TelemetryRecord, session: str, now: datetime) -> SessionReport | None:
     """Return the end of a session that ends with this span; it makes no session of a trace that held nothing else.
 
     Such a span is a root span that runs an agent, or whose trace is the whole session. A request to a model without a
@@ -328,11 +328,11 @@ def find_trace_session_end(span: TelemetryRecord, session: str, now: datetime) -
         find_agent_program_of_record(span),
         make_event_origin("span", span.trace, span.span, "session ends"),
     )
-    own = codex_telemetry.ended_codex_session(span) if program == codex_telemetry.PROGRAM else None
+    own = codex_telemetry.find_session_ended_by_span(span) if program == codex_telemetry.PROGRAM else None
     is_root = program is None and not span.parent and span.ends > 0
     if own is not None:
         session, key = own
-    elif not is_root or not (is_agent_span(span) or session == trace_session_name(span.trace)):
+    elif not is_root or not (is_agent_span(span) or session == build_trace_session_id(span.trace)):
         return None
     make = TelemetryEventBuilder(span, session, key, now)
     event = make.build_telemetry_event(
@@ -450,7 +450,11 @@ def build_tool_span_events(
     if (earlier_call := tree.claim_requested_call_of_span(span, tool, call_id)) is not None:
         requested_call, is_client = earlier_call
         tool_input = tool_input if isinstance(tool_input, dict) else requested_call.value
-        tool_output = tree.find_result(span, requested_call.call_id) if tool_output is None else tool_output
+        tool_output = (
+            tree.find_tool_result_of_call(span, requested_call.call_id)
+            if tool_output is None
+            else tool_output
+        )
         call_id = call_id or (requested_call.call_id if is_client else None)
     call: dict[str, Any] = {
         "tool_name": tool,

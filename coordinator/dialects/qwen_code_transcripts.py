@@ -29,8 +29,8 @@ from coordinator.dialects.qwen_code import SOURCE
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
     TranscriptRecord,
-    count_or_zero,
     find_text_field,
+    nonnegative_integer_or_zero,
 )
 from coordinator.errors import UnprocessableRequest
 from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, UnknownLineKind
@@ -77,13 +77,17 @@ class QwenTranscriptReader:
         """Return nothing: each line says all by itself."""
         return []
 
-    def read_qwen_prompt(self, fields: dict[str, Any], record: TranscriptRecord) -> Iterator[ImportedEvent]:
+    def iterate_qwen_prompt_events(
+        self, fields: dict[str, Any], record: TranscriptRecord
+    ) -> Iterator[ImportedEvent]:
         """Yield what a person typed; a sub-agent's prompt is in the call that starts it."""
         text = "\n\n".join(text for text, _ in qwen_message_texts(fields))
         if text and record.subagent is None and fields.get("provenance", PERSON) == PERSON:
             yield record.build_imported_message("user", [make_text_block(text)], "content")
 
-    def read_qwen_answer(self, fields: dict[str, Any], record: TranscriptRecord) -> Iterator[ImportedEvent]:
+    def iterate_qwen_answer_events(
+        self, fields: dict[str, Any], record: TranscriptRecord
+    ) -> Iterator[ImportedEvent]:
         """Yield what the agent thought, said, called and took."""
         for number, (text, is_thought) in enumerate(qwen_message_texts(fields)):
             name = f"part {number}"
@@ -106,9 +110,11 @@ class QwenTranscriptReader:
                 )
         usage = fields.get("usageMetadata")
         if isinstance(usage, dict):
-            yield record.build_imported_usage("tokens", count_qwen_tokens(usage))
+            yield record.build_imported_model_request("tokens", extract_qwen_token_counts(usage))
 
-    def read_qwen_results(self, fields: dict[str, Any], record: TranscriptRecord) -> Iterator[ImportedEvent]:
+    def iterate_qwen_result_events(
+        self, fields: dict[str, Any], record: TranscriptRecord
+    ) -> Iterator[ImportedEvent]:
         """Yield the results of calls."""
         for part in qwen_message_parts(fields):
             response_part = part.get("functionResponse")
@@ -138,9 +144,9 @@ class QwenTranscriptReader:
 
 
 _MEANINGS = {
-    "user": QwenTranscriptReader.read_qwen_prompt,
-    "assistant": QwenTranscriptReader.read_qwen_answer,
-    "tool_result": QwenTranscriptReader.read_qwen_results,
+    "user": QwenTranscriptReader.iterate_qwen_prompt_events,
+    "assistant": QwenTranscriptReader.iterate_qwen_answer_events,
+    "tool_result": QwenTranscriptReader.iterate_qwen_result_events,
     "system": QwenTranscriptReader.remember_prompt_id,
 }
 
@@ -171,17 +177,17 @@ def resolve_qwen_call(call: dict[str, Any]) -> tuple[str, dict[str, Any] | None]
     return tool, tool_input
 
 
-def count_qwen_tokens(usage: dict[str, Any]) -> dict[str, int]:
+def extract_qwen_token_counts(usage: dict[str, Any]) -> dict[str, int]:
     """Return the tokens of a request; Qwen Code counts those read from a cache into the input."""
     input_tokens, read = (
-        count_or_zero(usage.get("promptTokenCount")),
-        count_or_zero(usage.get("cachedContentTokenCount")),
+        nonnegative_integer_or_zero(usage.get("promptTokenCount")),
+        nonnegative_integer_or_zero(usage.get("cachedContentTokenCount")),
     )
     written, thought = (
-        count_or_zero(usage.get("candidatesTokenCount")),
-        count_or_zero(usage.get("thoughtsTokenCount")),
+        nonnegative_integer_or_zero(usage.get("candidatesTokenCount")),
+        nonnegative_integer_or_zero(usage.get("thoughtsTokenCount")),
     )
-    apart = count_or_zero(usage.get("totalTokenCount")) >= input_tokens + written + thought
+    apart = nonnegative_integer_or_zero(usage.get("totalTokenCount")) >= input_tokens + written + thought
     return {
         "input_tokens": max(0, input_tokens - read),
         "output_tokens": written + (thought if apart else 0),

@@ -11,8 +11,8 @@ from coordinator.dialects.hooks import (
     SPENT,
     TYPED,
     assistant_text_origin,
-    call_result_origins,
     format_token_counts,
+    hook_reported_result_origins,
     make_event_origin,
     make_text_block,
     text_origins_by_minute,
@@ -148,7 +148,7 @@ class TranscriptRecord:
         **values: Any,
     ) -> ImportedEvent:
         """Return a call's result; `hook_origins` as of its beginning."""
-        ends = call_result_origins(self.session, call_id)
+        ends = hook_reported_result_origins(self.session, call_id)
         return self.build_imported_event(
             "post_tool",
             f"{call_id} ends",
@@ -160,7 +160,7 @@ class TranscriptRecord:
             **values,
         )
 
-    def build_imported_usage(
+    def build_imported_model_request(
         self,
         part: str,
         tokens: Mapping[str, Any],
@@ -189,7 +189,7 @@ def join_block_texts(content: list[dict[str, Any]]) -> str:
     )
 
 
-def count_or_zero(value: Any) -> int:
+def nonnegative_integer_or_zero(value: Any) -> int:
     """Return a count of tokens or milliseconds; 0 for what is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
 

@@ -34,7 +34,7 @@ from coordinator.edge.http.messages import (
     send_error,
 )
 from coordinator.edge.http.request_log import ObservedRequest
-from coordinator.edge.http.security_headers import add_security_headers, build_security_headers
+from coordinator.edge.http.security_headers import build_security_headers, wrap_send_with_security_headers
 from coordinator.edge.http.unread_body import UnreadRequestBody
 from coordinator.edge.ingest.adoption import EventAdopter
 from coordinator.edge.ingest.driven_sessions import DrivingEndpoint
@@ -204,7 +204,7 @@ class Application:
             body = UnreadRequestBody(scope, receive, request.send)
             try:
                 await self.route_http_request(
-                    scope, body.receive, add_security_headers(body.send, self._safe_headers)
+                    scope, body.receive, wrap_send_with_security_headers(body.send, self._safe_headers)
                 )
             finally:
                 request.log_finished_request()
@@ -212,7 +212,7 @@ class Application:
 
     async def route_http_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the request to its endpoint; an endpoint raises before it answers, or not at all."""
-        endpoint = self.find_endpoint(scope)
+        endpoint = self.match_endpoint_and_set_operation(scope)
         if endpoint is None:
             await self.auth.set_request_caller(scope)
             await self.django(scope, receive, send)
@@ -236,7 +236,7 @@ class Application:
                 send, RequestTimedOut("The request did not arrive completely in time. Send it again.")
             )
 
-    def find_endpoint(self, scope: Scope) -> Endpoint | None:
+    def match_endpoint_and_set_operation(self, scope: Scope) -> Endpoint | None:
         """Return the endpoint behind this method and address, or None for what is Django's.
 
         The operation is noted in `scope`: its scopes let programs in (edge/http/auth.py), and it limits the body.
@@ -359,7 +359,7 @@ class Application:
     async def start_services(self) -> None:
         self.feed.listeners.append(EventAdopter())
         self.feed.start_feed()
-        self.hub.listeners.insert(0, self.forget_changed_identities_of_callers)
+        self.hub.listeners.insert(0, self.recheck_callers_on_identity_change)
         self.hub.start_following_feed()
         await self.rulings.refresh_policy_rules()
         self.writer.start()
@@ -370,7 +370,7 @@ class Application:
         self.housekeeper.start()
         self.reporter.start()
 
-    def forget_changed_identities_of_callers(self, batch: Sequence[FeedChange]) -> None:
+    def recheck_callers_on_identity_change(self, batch: Sequence[FeedChange]) -> None:
         before = self.auth.generation
         self.auth.clear_caches_on_identity_change(batch)
         if self.auth.generation != before:
@@ -380,7 +380,7 @@ class Application:
     def release_pending_requests(self) -> None:
         """Answer held polls and end streams, now: the worker is about to stop. May be called twice."""
         self.readiness.stopping = True
-        self.waits.answer_all_waiters_now()
+        self.waits.close_and_answer_all_waiters()
         self.streams.close_all_streams()
         self.gateway.cut_open_streams()
 

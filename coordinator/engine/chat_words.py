@@ -37,7 +37,7 @@ def clear_chat_index() -> None:
         cursor.execute("DELETE FROM sbx_chat_search")
 
 
-def remove_chat_messages(messages: str, parameters: Sequence[Any]) -> None:
+def remove_messages_from_chat_index(messages: str, parameters: Sequence[Any]) -> None:
     """Take messages out before they go: `messages` selects their ids. On PostgreSQL a foreign key takes them along."""
     if not is_sqlite():
         return
@@ -49,7 +49,7 @@ def remove_chat_messages(messages: str, parameters: Sequence[Any]) -> None:
         )
 
 
-def chat_match_condition(groups: Groups) -> tuple[str, str]:
+def build_chat_match_sql(groups: Groups) -> tuple[str, str]:
     """Return a condition on sbx_chat_search for groups of words, and its parameter."""
     if is_sqlite():
         condition = "id IN (SELECT rowid FROM sbx_chat_words WHERE sbx_chat_words MATCH %s)"

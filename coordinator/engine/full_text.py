@@ -276,7 +276,7 @@ def clear_search_index() -> None:
 
 
 @contextmanager
-def prepare_search_index_removal(
+def provide_search_index_remover(
     event_ids: Sequence[int], stretches_of_words: Iterable[tuple[str, str]]
 ) -> Iterator[Callable[[Sequence[int]], None]]:
     """Give a function that takes some of the events `event_ids` out of the index, called in a transaction.
@@ -285,17 +285,17 @@ def prepare_search_index_removal(
     for in the index itself first: one walk through its words, `stretches_of_words` at a time, for all of `event_ids`.
     """
     if not is_sqlite():
-        yield delete_indexed_events
+        yield delete_events_from_postgres_index
         return
     drop_index_removal_tables()
     try:
-        collect_indexed_words(event_ids, stretches_of_words)
+        collect_words_into_temp_tables(event_ids, stretches_of_words)
         yield delete_collected_events_from_index
     finally:
         drop_index_removal_tables()
 
 
-def delete_indexed_events(events: Sequence[int]) -> None:
+def delete_events_from_postgres_index(events: Sequence[int]) -> None:
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM sbx_search WHERE event_id = ANY(%s)", [list(events)])
 
@@ -306,7 +306,9 @@ def drop_index_removal_tables() -> None:
             cursor.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
 
-def collect_indexed_words(event_ids: Sequence[int], stretches_of_words: Iterable[tuple[str, str]]) -> None:
+def collect_words_into_temp_tables(
+    event_ids: Sequence[int], stretches_of_words: Iterable[tuple[str, str]]
+) -> None:
     """Note the words of the events, as often as each has them."""
     with connection.cursor() as cursor:
         cursor.execute("CREATE TEMP TABLE sbx_gone (id INTEGER PRIMARY KEY)")

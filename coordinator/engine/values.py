@@ -17,7 +17,7 @@ def instant_microseconds_sql(column: str, on: BaseDatabaseWrapper = connection) 
     By the grammar of lib.instants; for Django's cursor, so percent signs are doubled.
     """
     return (
-        instants.build_sqlite_microseconds(column).replace("%", "%%")
+        instants.sqlite_text_to_microseconds_sql(column).replace("%", "%%")
         if is_sqlite(on)
         else f"sbx_instant_us({column})"
     )
@@ -38,6 +38,6 @@ def cast_to_bytes_sql(column: str) -> str:
     return f"CAST({column} AS BLOB)" if is_sqlite() else column
 
 
-def case_insensitive_like() -> str:
+def case_insensitive_like_operator() -> str:
     """Return the operator that compares with a pattern, whatever the letters' case (SQLite: of ASCII letters)."""
     return "LIKE" if is_sqlite() else "ILIKE"

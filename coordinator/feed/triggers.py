@@ -1,7 +1,7 @@
 """The feed's triggers: each insert, update and delete in the feed's tables becomes a row of `changes`.
 
 They are defined here alone, one line of `FEED_TABLES` a table. Every migrate and every start restores them
-(operations.triggers_and_groups), because Django's table remakes on SQLite drop them. `restore_triggers` only
+(operations.triggers_and_groups), because Django's table remakes on SQLite drop them. `synchronize_feed_triggers` only
 touches what differs.
 
 An update is recorded if a column changed that people or machines look at; `quiet` names the other columns.
@@ -90,7 +90,7 @@ def read_current_triggers(connection: BaseDatabaseWrapper) -> dict[str, tuple[st
     return change_triggers.read_feed_triggers(connection, FEED_TABLES)
 
 
-def restore_triggers(connection: BaseDatabaseWrapper) -> list[str]:
+def synchronize_feed_triggers(connection: BaseDatabaseWrapper) -> list[str]:
     """Create what is missing, replace what is different, drop what is no longer needed; return the names touched."""
     expected_triggers, current_triggers = (
         build_expected_triggers(connection),

@@ -36,7 +36,7 @@ def system_actor(part: str) -> Actor:
     return Actor("system", part)
 
 
-def refuse_api_key(actor: Actor, refusal_text: str) -> None:
+def require_actor_not_api_key(actor: Actor, refusal_text: str) -> None:
     """Raise Forbidden with this text for an API key: what a person alone may change."""
     if actor.kind == "key":
         raise Forbidden(refusal_text)

@@ -3,9 +3,9 @@
 The decorators keep what they declare on the view, and hold it there too:
 
 - `require_safe`, `require_GET`, `require_POST`, `require_http_methods`: Django's, which also note the methods.
-- `dashboard.frame.guards` and `allow_anonymous_access`: the role. Operations of the API declare scopes with `auth=`.
-- `limit_body` (coordinator/lib/body_limits.py): the size of the body. Without it, a view that changes something takes
-  a form from who has signed in, and an operation of the API takes JSON from a key.
+- `dashboard.frame.guards` and `declare_anonymous_access`: the role. Operations of the API declare scopes with `auth=`.
+- `declare_request_body_allowance` (coordinator/lib/body_limits.py): the size of the body. Without it, a view that
+  changes something takes a form from who has signed in, and an operation of the API takes JSON from a key.
 
 The edge reads the limit of a body from the view that the URL configuration has for the request's path.
 tests/guards holds every route to its declarations, and tests/guards/declared.txt shows them all.
@@ -52,7 +52,7 @@ def declare_minimum_role(view: View, role: str) -> View:
     return view
 
 
-def allow_anonymous_access(view: View) -> View:
+def declare_anonymous_access(view: View) -> View:
     """Declare that a view is for everybody, signed in or not: it shows nothing of anybody, or leads in or out."""
     return declare_minimum_role(view, ANYONE)
 
@@ -67,7 +67,7 @@ def body_allowance_of_url(path: str, method: str) -> BodyAllowance:
 
 
 def body_allowance_of_view(view: Callable[..., Any], method: str) -> BodyAllowance:
-    """Return what the view declares for the method: `limit_body`, or the default of its role."""
+    """Return what the view declares for the method: `declare_request_body_allowance`, or the default of its role."""
     operations: dict[str, BodyAllowance] | None = getattr(view, "body_allowances", None)
     if operations is not None:  # a path of the API (api/application.py)
         return operations.get(method, SMALL)

@@ -104,7 +104,7 @@ def is_unbound_agent_key(key: ApiKey) -> bool:
     return key.agent_binding is None and bool(SPEAK_AS_AGENTS & set(key.scope_names))
 
 
-def describe_key_refusal(key: ApiKey, now: datetime) -> str:
+def find_api_key_refusal_reason(key: ApiKey, now: datetime) -> str:
     """Return why a key is refused by now, as its caller is told; nothing where it is good."""
     if key.revoked_at is not None or RevokedKey.objects.filter(pk=key.key_hash).exists():
         return UNKNOWN

@@ -95,7 +95,7 @@ def find_passkey_configuration_problem() -> str:
     return ""
 
 
-def find_address_problem(scheme: str, host: str) -> str:
+def find_passkey_address_problem(scheme: str, host: str) -> str:
     """Return why passkeys cannot work at the address that a page was opened at; "" where they can.
 
     Args:
@@ -203,7 +203,7 @@ def verify_new_passkey(answer: PasskeyAnswer) -> NewCredential:
     except PasskeyRefused:
         raise
     except Exception as problem:  # foreign bytes
-        raise build_refusal(problem) from None
+        raise build_passkey_refusal(problem) from None
     return NewCredential(
         bytes_to_base64url(verified.credential_id),
         bytes_to_base64url(verified.credential_public_key),
@@ -211,7 +211,7 @@ def verify_new_passkey(answer: PasskeyAnswer) -> NewCredential:
     )
 
 
-def verify_passkey_use(answer: PasskeyAnswer, passkey: Passkey) -> int:
+def verify_passkey_and_get_counter(answer: PasskeyAnswer, passkey: Passkey) -> int:
     """Return the passkey's new counter, where its owner has just used it. Raises PasskeyRefused.
 
     The answer's challenge must be taken already. A counter that does not rise is refused: the passkey was copied.
@@ -232,11 +232,11 @@ def verify_passkey_use(answer: PasskeyAnswer, passkey: Passkey) -> int:
             require_user_verification=True,
         )
     except Exception as problem:  # foreign bytes
-        raise build_refusal(problem) from None
+        raise build_passkey_refusal(problem) from None
     return verified.new_sign_count
 
 
-def build_refusal(problem: Exception) -> PasskeyRefused:
+def build_passkey_refusal(problem: Exception) -> PasskeyRefused:
     """Return the refusal for what the library found, with advice where its person can do something."""
     text = f"{type(problem).__name__}: {problem}"
     if "origin" in text:

@@ -76,7 +76,7 @@ class SessionStore(db.SessionStore):
             raise
 
     @contextmanager
-    def lock_and_save_session_data(self) -> Iterator[None]:
+    def lock_session_data_until_saved(self) -> Iterator[None]:
         """Work on what the table holds now, while nobody else does, and save it at the end of the block."""
         with transaction.atomic():
             Session.objects.select_for_update().filter(pk=hash_session_key(self.session_key or "")).first()
@@ -102,12 +102,12 @@ class SessionStore(db.SessionStore):
     def _get_session_from_db(self) -> Session | None:
         rows = Session.objects.filter(expire_date__gt=timezone.now())
         row = rows.filter(session_key=hash_session_key(self.session_key or "")).first()
-        if row is None or self.is_password_session_not_allowed(row):
+        if row is None or self.is_forbidden_password_session(row):
             self._session_key = None
             return None
         return row
 
-    def is_password_session_not_allowed(self, row: Session) -> bool:
+    def is_forbidden_password_session(self, row: Session) -> bool:
         """Say whether a password vouches for somebody in this session, while passwords are off."""
         if settings.PASSWORD_SIGN_IN:
             return False

@@ -112,7 +112,7 @@ class UnreadableFolder(Exception):
     """A file of the folder cannot be imported; the message says why."""
 
 
-def find_agents_folder(database: Path) -> Path:
+def default_agents_folder_path(database: Path) -> Path:
     """Return where the coordinator that wrote the database keeps its blueprints by default."""
     return database.absolute().parent / BLUEPRINTS.folder
 
@@ -129,13 +129,13 @@ def iterate_blueprint_files(agents_folder: Path, kind: FileKind) -> Iterator[Blu
         try:
             if number >= MAX_FOLDERS:
                 raise UnreadableFolder(f"there are more than {MAX_FOLDERS:,} folders")
-            read_blueprint_folder(path, kind, found_file)
+            fill_blueprint_file_from_folder(path, kind, found_file)
         except UnreadableFolder as problem:
             found_file.problem = str(problem)
         yield found_file
 
 
-def read_blueprint_folder(path: Path, kind: FileKind, found_file: BlueprintFile) -> None:
+def fill_blueprint_file_from_folder(path: Path, kind: FileKind, found_file: BlueprintFile) -> None:
     raw = read_json_object(path / f"{kind.stem}.json")
     found_file.raw.update(raw)
     try:

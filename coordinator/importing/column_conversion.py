@@ -122,7 +122,7 @@ def convert_to_integer_column_value(value: Any, column: ModelColumn) -> tuple[An
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     if isinstance(value, str) and column.units and (at := instants.parse_instant(value.strip())):
-        return instants.to_microseconds(at) // column.units, "was a date and became a count"
+        return instants.instant_to_microseconds(at) // column.units, "was a date and became a count"
     number = value if isinstance(value, float) else parse_number(value)
     if number is None or not math.isfinite(number) or abs(number) > LARGEST:
         return substitute_for_missing_number(column)
@@ -203,9 +203,9 @@ def normalize_value_for_comparison(value: Any, column: ModelColumn) -> Any:
         return None
     if column.instant:
         if isinstance(value, datetime):
-            return instants.to_microseconds(value if value.tzinfo else value.replace(tzinfo=UTC))
+            return instants.instant_to_microseconds(value if value.tzinfo else value.replace(tzinfo=UTC))
         at = instants.parse_instant(value) if isinstance(value, str) else None
-        return value if at is None else instants.to_microseconds(at)
+        return value if at is None else instants.instant_to_microseconds(at)
     if isinstance(value, bool):
         return int(value)
     return bytes(value) if isinstance(value, memoryview) else value

@@ -55,7 +55,7 @@ class RejectedRows:
             self.left_out += 1
             return
         if self._file is None:
-            self._file = create_private_file(self.rejected_rows_path)
+            self._file = open_new_private_file(self.rejected_rows_path)
         self._write_rejected_line(line)
 
     def _write_rejected_line(self, line: bytes) -> None:
@@ -88,7 +88,7 @@ class RejectedRows:
         report = {**report, "kept": {**rejected_rows, "sha256": digest, "file": str(path) if path else None}}
         self.stored_path = path
         try:
-            with create_private_file(self.folder / REPORT) as file:
+            with open_new_private_file(self.folder / REPORT) as file:
                 file.write(
                     json.dumps(report, indent=2, ensure_ascii=True, default=bytes_to_json).encode() + b"\n"
                 )
@@ -114,7 +114,7 @@ class RejectedRows:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def create_private_file(path: Path) -> Any:
+def open_new_private_file(path: Path) -> Any:
     for folder in (path.parent.parent, path.parent):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")

@@ -108,7 +108,7 @@ def require_sqlite_file(source: Path) -> None:
         )
 
 
-def sibling_database_file(source: Path, ending: str) -> Path:
+def sibling_database_path(source: Path, ending: str) -> Path:
     return source.with_name(source.name + ending)
 
 
@@ -120,8 +120,8 @@ def can_read_sqlite_without_copy(source: Path) -> bool:
         return True
     try:
         with (
-            sibling_database_file(source, "-wal").open("rb"),
-            sibling_database_file(source, "-shm").open("r+b"),
+            sibling_database_path(source, "-wal").open("rb"),
+            sibling_database_path(source, "-shm").open("r+b"),
         ):
             return True
     except OSError:
@@ -137,9 +137,9 @@ def copy_database_files(source: Path, folder: Path) -> Path:
         before = database_file_stats(source)
         target = folder / "files.db"
         for ending in ("", "-wal", "-journal"):
-            sibling_database_file(target, ending).unlink(missing_ok=True)
+            sibling_database_path(target, ending).unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(sibling_database_file(source, ending), sibling_database_file(target, ending))
+                shutil.copyfile(sibling_database_path(source, ending), sibling_database_path(target, ending))
         if database_file_stats(source) == before:
             return target
         time.sleep(SHORT)
@@ -150,7 +150,7 @@ def database_file_stats(source: Path) -> list[tuple[int, int] | None]:
     file_stats: list[tuple[int, int] | None] = []
     for ending in ("", "-wal", "-journal"):
         try:
-            about = sibling_database_file(source, ending).stat()
+            about = sibling_database_path(source, ending).stat()
         except FileNotFoundError:
             file_stats.append(None)
         else:
@@ -197,7 +197,7 @@ class SqliteTableCopier:
         finally:
             self.db.close()
             for ending in ("", "-wal", "-shm", "-journal"):
-                sibling_database_file(self.folder / "files.db", ending).unlink(missing_ok=True)
+                sibling_database_path(self.folder / "files.db", ending).unlink(missing_ok=True)
 
     def execute_with_retries(self, sql: str, parameters: tuple[Any, ...] = ()) -> sqlite3.Cursor:
         """Run a statement; wait for the source's writer in steps so short that one who writes all the time is met."""
@@ -289,7 +289,7 @@ class SqliteTableCopier:
                 if size > 1:
                     size = max(size // 8, 1)
                     continue
-                onward = self.skip_damaged_rows(table, rows, start, end)
+                onward = self.record_damage_and_find_next_rowid(table, rows, start, end)
                 if onward is None:
                     return
                 start, size = onward, FEW_ROWS
@@ -299,21 +299,23 @@ class SqliteTableCopier:
             start = self.db.execute(last).fetchone()[0] + 1
             size = adapt_copy_chunk_size(size, time.monotonic() - started_at)
 
-    def skip_damaged_rows(self, table: CopiedTable, rows: str, start: int, end: int) -> int | None:
+    def record_damage_and_find_next_rowid(
+        self, table: CopiedTable, rows: str, start: int, end: int
+    ) -> int | None:
         """Note what cannot be read from `start` on; return the number of the next row that can, None for none."""
         if len(table.damage) >= MOST_GAPS:
             table.damage.append(f"everything from row {start} on: there are too many damaged places")
             return None
         base = max(start, -1)  # few rows have negative numbers
         low, high = start, base + 1
-        while (row := self.find_next_rowid(rows, high)) is DAMAGED:
+        while (row := self.probe_next_rowid_or_damage(rows, high)) is DAMAGED:
             low, high = high, base + 2 * (high - base)
             if high > end:
                 row = None
                 break
         while row is not None and low + 1 < high:
             middle = (low + high) // 2
-            nearer = self.find_next_rowid(rows, middle)
+            nearer = self.probe_next_rowid_or_damage(rows, middle)
             if nearer is DAMAGED:
                 low = middle
             else:
@@ -324,7 +326,7 @@ class SqliteTableCopier:
         table.damage.append(f"rows before {row}" if start == FIRST else f"rows {start} to {int(row) - 1}")
         return int(row)
 
-    def find_next_rowid(self, rows: str, start: int) -> Any:
+    def probe_next_rowid_or_damage(self, rows: str, start: int) -> Any:
         """Return the number of the first row from `start` on, None if there is none, or DAMAGED."""
         try:
             row = self.execute_with_retries(rows, (start, 1)).fetchone()

@@ -36,7 +36,7 @@ class TranscriptFile:
             return self.path.stem
         return self.path.parent.parent.name if self.path.parent.name == "subagents" else self.path.stem
 
-    def read_sibling_file(self, name: str) -> str | None:
+    def read_file_in_grandparent_folder(self, name: str) -> str | None:
         """Return the text of a small file in the folder above this one's, where there is one."""
         try:
             with (self.path.parent.parent / name).open("rb") as file:
@@ -62,11 +62,13 @@ def find_transcripts(folder: Path, is_one: Callable[[Path], bool]) -> list[Trans
     if not folder.exists():
         raise NotFound(f"{folder} does not exist.")
     paths = sorted(path for path in folder.rglob("*") if is_one(path)) if folder.is_dir() else [folder]
-    transcripts_found = [transcript for path in paths if (transcript := stat_transcript(path)) is not None]
+    transcripts_found = [
+        transcript for path in paths if (transcript := build_transcript_file_or_none(path)) is not None
+    ]
     return sorted(transcripts_found, key=lambda one: (one.agent is not None, one.changed, str(one.path)))
 
 
-def stat_transcript(path: Path) -> TranscriptFile | None:
+def build_transcript_file_or_none(path: Path) -> TranscriptFile | None:
     try:
         about = path.stat()
     except OSError:
@@ -146,7 +148,7 @@ class TextShortener:
                 self._escape = token
             elif token == b'"':
                 if self._in_text:
-                    self._end_text()
+                    self._finish_string_with_omission_note()
                 self._in_text = not self._in_text
                 self._add_token(token)
             elif self._in_text and (self._left_out or self._text_bytes + len(token) > LONGEST_TEXT):
@@ -155,7 +157,7 @@ class TextShortener:
                 self._text_bytes += len(token) if self._in_text else 0
                 self._add_token(token)
 
-    def _end_text(self) -> None:
+    def _finish_string_with_omission_note(self) -> None:
         if self._left_out:
             self._add_token(f" (left out: {self._left_out:,} bytes)".encode())
         self._text_bytes = self._left_out = 0

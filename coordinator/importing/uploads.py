@@ -39,13 +39,13 @@ def read_uploaded_transcripts(
             raise ServiceBusy(
                 "Transcripts of another machine are being read.", retry_after=RETRY_AFTER_SECONDS
             ) from None
-        return run_transcript_reader_process(
+        return run_transcript_import_process(
             archive, ["--agent", agent, "--host", hostname or "", "--key", str(key_id)]
         )
 
 
-def run_transcript_reader_process(archive: bytes, options: list[str]) -> dict[str, Any]:
-    command = [*installation.build_manage_command(), "read_uploaded_transcripts", *options]
+def run_transcript_import_process(archive: bytes, options: list[str]) -> dict[str, Any]:
+    command = [*installation.management_command_argv_prefix(), "read_uploaded_transcripts", *options]
     with (
         tempfile.TemporaryFile(dir=settings.DATA_DIR) as body,
         tempfile.TemporaryFile(dir=settings.DATA_DIR) as answer,

@@ -1,7 +1,8 @@
 """Limits of a request's body, by who sends it.
 
-A view or an operation of the API declares one of the `BodyAllowance`s of this module with `limit_body`; what it gets
-without one says coordinator/identity/declarations.py. The edge reads a body no further than its sender may send.
+A view or an operation of the API declares one of the `BodyAllowance`s of this module with
+`declare_request_body_allowance`; what it gets without one says coordinator/identity/declarations.py. The edge reads a
+body no further than its sender may send.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ MESSAGE = BodyAllowance(key=BodyLimit(8 * MIB, 60, 8 * MIB, 64 * MIB, MOST_VALUE
 QUESTION = BodyAllowance(key=BodyLimit(2 * MIB, 30, 2 * MIB, 16 * MIB, MOST_VALUES))
 
 
-def limit_body(allowance: BodyAllowance) -> Callable[[View], View]:
+def declare_request_body_allowance(allowance: BodyAllowance) -> Callable[[View], View]:
     """Declare how much a view, or an operation of the API, may be sent."""
 
     def decorate_view(view: View) -> View:

@@ -289,7 +289,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "a device's answer with a passkey",
-        "coordinator.identity.passkeys:verify_passkey_use",
+        "coordinator.identity.passkeys:verify_passkey_and_get_counter",
         "16 KiB of JSON, of which a part is CBOR; attestations without certificates of makers",
         "coordinator.identity.passkeys",
     ),

@@ -23,7 +23,7 @@ def default_data_folder() -> Path:
     return Path(xdg if os.path.isabs(xdg) else "~/.local/share", "signalbox").expanduser()
 
 
-def build_manage_command(code: Path = CODE, python: str = sys.executable) -> list[str]:
+def management_command_argv_prefix(code: Path = CODE, python: str = sys.executable) -> list[str]:
     """Return the words that start a management command from any folder."""
     if IS_CLONE:
         return [python, str(code / "manage.py")]

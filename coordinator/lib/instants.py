@@ -1,9 +1,9 @@
 """Instants as text: the forms that are read, the one form that is written, in Python and in SQL alike.
 
-Rows written by other programs hold `2026-02-23T12:00:00Z`, other offsets, nine digits of a second, or
-`2026-02-23 12:00:00` (UTC). Texts of unlike forms must never be compared as texts: `…T…` sorts after `… …`,
-and an offset moves the clock by hours. So every comparison goes through microseconds since 1970 (UTC), worked
-out by `to_microseconds` here and by the same grammar in SQL on each engine; a text outside the grammar is no instant
+Rows written by other programs hold `2026-02-23T12:00:00Z`, other offsets, nine digits of a second, or `2026-02-23
+12:00:00` (UTC). Texts of unlike forms must never be compared as texts: `…T…` sorts after `… …`, and an offset moves
+the clock by hours. So every comparison goes through microseconds since 1970 (UTC), worked out by
+`instant_to_microseconds` here and by the same grammar in SQL on each engine; a text outside the grammar is no instant
 (None, NULL) and never an error. tests/schema/test_instants.py holds the three readers to one another.
 
 The grammar: `YYYY-MM-DD`, `T` or a blank, `HH:MM:SS`, at most nine digits of a second (cut to six), and `Z`,
@@ -70,14 +70,14 @@ def format_canonical_instant(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def to_microseconds(instant: datetime) -> int:
+def instant_to_microseconds(instant: datetime) -> int:
     """Return whole microseconds since 1970."""
     return (instant - EPOCH) // MICROSECOND
 
 
 def instant_to_milliseconds(instant: datetime) -> int:
     """Return whole milliseconds since 1970."""
-    return to_microseconds(instant) // 1000
+    return instant_to_microseconds(instant) // 1000
 
 
 def instant_from_microseconds(microseconds: int) -> datetime:
@@ -85,13 +85,13 @@ def instant_from_microseconds(microseconds: int) -> datetime:
     return EPOCH + timedelta(microseconds=microseconds)
 
 
-def local_day(milliseconds: int, zone: tzinfo) -> str:
+def local_iso_date_of_milliseconds(milliseconds: int, zone: tzinfo) -> str:
     """Return the day of an instant (milliseconds since 1970) as the clocks of a zone have it, `2026-02-23`."""
-    return local_day_of_quarter_hour(milliseconds // QUARTER_MS, zone)
+    return local_iso_date_of_quarter_hour(milliseconds // QUARTER_MS, zone)
 
 
 @lru_cache(maxsize=1_024)  # asked for each event
-def local_day_of_quarter_hour(quarter: int, zone: tzinfo) -> str:
+def local_iso_date_of_quarter_hour(quarter: int, zone: tzinfo) -> str:
     return instant_from_microseconds(quarter * QUARTER_MS * 1000).astimezone(zone).date().isoformat()
 
 
@@ -101,7 +101,7 @@ def end_of_day(instant: datetime, zone: tzinfo) -> datetime:
     return datetime.combine(tomorrow, time.min, zone).astimezone(UTC)
 
 
-def build_sqlite_microseconds(column: str) -> str:
+def sqlite_text_to_microseconds_sql(column: str) -> str:
     """Return SQL for the microseconds of a text column on SQLite: NULL where it names no instant.
 
     Plain SQL, because triggers run it for every program that writes to the file, not only for ours.

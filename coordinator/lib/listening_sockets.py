@@ -53,7 +53,7 @@ class ServingFiles:
         os.environ[RESTART_VARIABLE] = ";".join(",".join(map(str, numbers)) for numbers in lists)
 
     @classmethod
-    def load_sockets_from_environment(cls, saved: str) -> ServingFiles:
+    def parse_saved_serving_files(cls, saved: str) -> ServingFiles:
         """Return what `save_sockets_to_environment` put into the environment."""
         sockets, lock, former = (
             [int(number) for number in numbers.split(",") if number] for numbers in saved.split(";")
@@ -67,7 +67,7 @@ def open_or_inherit_listening_sockets() -> ServingFiles:
     from gunicorn import systemd  # noqa: PLC0415 - small, and of no use to the other commands
 
     if saved := os.environ.pop(RESTART_VARIABLE, ""):
-        return ServingFiles.load_sockets_from_environment(saved)
+        return ServingFiles.parse_saved_serving_files(saved)
     if count := systemd.listen_fds():
         first = systemd.SD_LISTEN_FDS_START
         return ServingFiles(list(range(first, first + count)))
@@ -119,12 +119,10 @@ def list_serving_addresses(host: str) -> list[str]:
     """
     if not is_loopback(host):
         return [host]
-    return list(
-        dict.fromkeys([host, *(address for address in LOOPBACK if has_machine_local_address(address))])
-    )
+    return list(dict.fromkeys([host, *(address for address in LOOPBACK if can_bind_local_address(address))]))
 
 
-def has_machine_local_address(address: str) -> bool:
+def can_bind_local_address(address: str) -> bool:
     """Say whether this machine has the address: some have no IPv6."""
     try:
         with socket.socket(socket_address_family(address), socket.SOCK_STREAM) as probe:

@@ -53,7 +53,9 @@ def find_lookalike_character_positions(text: str) -> list[int]:
         for char in word
         if char not in _LIKE_LATIN and not char.isascii()
     }
-    positions = [place for start, word in odd_words for place in find_word_lookalikes(start, word, written)]
+    positions = [
+        place for start, word in odd_words for place in lookalike_positions_in_word(start, word, written)
+    ]
     if not any(is_full_width_script(char) for _, word in odd_words for char in word):
         positions += [place for place, char in enumerate(text) if char in _LIKE_SIGNS and not char.isascii()]
         positions += [match.end() - 1 for match in _OPTION.finditer(text)]
@@ -70,7 +72,7 @@ def unicode_character_name(char: str) -> str:
     return unicodedata.name(char, f"U+{ord(char):04X}").lower()
 
 
-def find_word_lookalikes(start: int, word: str, written: set[str]) -> list[int]:
+def lookalike_positions_in_word(start: int, word: str, written: set[str]) -> list[int]:
     disguised = [start + place for place, char in enumerate(word) if is_disguised_ascii(char)]
     scripts = {character_script(char) for char in word} - {""}
     if len(scripts) > 1:

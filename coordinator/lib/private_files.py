@@ -23,12 +23,12 @@ class PathNotPrivate(Exception):
     """Somebody else could read or replace it, and we cannot change that. The text says what to do."""
 
 
-def make_folder_private(path: Path) -> None:
+def ensure_private_folder(path: Path) -> None:
     """Make the folder, or take every right to it from others. Raises PathNotPrivate, OSError."""
     path.mkdir(mode=FOLDER, parents=True, exist_ok=True)
     require_path_owned_by_user(path.resolve())
     require_unreplaceable_path(path)
-    restrict_permissions(path.resolve(), FOLDER)
+    revoke_permissions_of_others(path.resolve(), FOLDER)
 
 
 def make_file_private(path: Path) -> None:
@@ -36,7 +36,7 @@ def make_file_private(path: Path) -> None:
     if path.is_symlink():
         require_unreplaceable_path(path)
     if path.exists():
-        restrict_permissions(path.resolve(), FILE)
+        revoke_permissions_of_others(path.resolve(), FILE)
 
 
 def make_tree_private(path: Path) -> None:
@@ -46,10 +46,10 @@ def make_tree_private(path: Path) -> None:
     for base, _folders, files in os.walk(path, topdown=False):
         for name in files:
             make_file_private(Path(base, name))
-        restrict_permissions(Path(base).resolve(), FOLDER)
+        revoke_permissions_of_others(Path(base).resolve(), FOLDER)
 
 
-def restrict_permissions(path: Path, mode: int) -> None:
+def revoke_permissions_of_others(path: Path, mode: int) -> None:
     """Set `mode` on what others have a right to. Raises PathNotPrivate."""
     require_path_owned_by_user(path)
     if not path.stat().st_mode & OTHERS:
@@ -64,9 +64,9 @@ def restrict_permissions(path: Path, mode: int) -> None:
 def require_path_owned_by_user(path: Path) -> None:
     owner = path.stat().st_uid
     if owner != os.geteuid():
-        name = user_name(owner)
+        name = os_user_name_or_number(owner)
         raise PathNotPrivate(
-            f"{path} belongs to {name}, and this process runs as {user_name(os.geteuid())}. "
+            f"{path} belongs to {name}, and this process runs as {os_user_name_or_number(os.geteuid())}. "
             f"Run it as {name}, or give the whole folder to the user that runs Signalbox (chown -R)."
         )
 
@@ -83,13 +83,13 @@ def require_unreplaceable_path(path: Path) -> None:
                 f"Others could replace {path}: {above} {folder_problem}. {suggest_folder_permission_fix(above)}"
             )
     for folder in (absolute, *absolute.parents):
-        if folder.is_symlink() and folder.lstat().st_uid not in list_trusted_users():
+        if folder.is_symlink() and folder.lstat().st_uid not in trusted_os_user_ids():
             raise PathNotPrivate(
-                f"{folder} is a link that {user_name(folder.lstat().st_uid)} made. Remove it."
+                f"{folder} is a link that {os_user_name_or_number(folder.lstat().st_uid)} made. Remove it."
             )
 
 
-def require_directory_safe_from_others(path: Path) -> None:
+def secure_parent_folder(path: Path) -> None:
     """Raise PathNotPrivate where somebody else could replace `path`, or put a file next to it: SQLite trusts its own.
 
     A folder of ours that others may write to is closed.
@@ -106,8 +106,8 @@ def require_directory_safe_from_others(path: Path) -> None:
 def find_folder_permission_problem(above: Path) -> str | None:
     """Return why others can replace files in a folder, as in `/srv is writable for everybody`, or None."""
     status = above.stat()
-    if status.st_uid not in list_trusted_users():
-        return f"belongs to {user_name(status.st_uid)}"
+    if status.st_uid not in trusted_os_user_ids():
+        return f"belongs to {os_user_name_or_number(status.st_uid)}"
     if status.st_mode & stat.S_ISVTX:  # as in /tmp, each may replace their own alone
         return None
     if status.st_mode & stat.S_IWOTH:
@@ -115,7 +115,7 @@ def find_folder_permission_problem(above: Path) -> str | None:
     if status.st_mode & stat.S_IWGRP and (
         other_user_ids := list_group_user_ids(status.st_gid) - {os.geteuid(), 0}
     ):
-        return f"is writable for {user_name(min(other_user_ids))}, by its group"
+        return f"is writable for {os_user_name_or_number(min(other_user_ids))}, by its group"
     return None
 
 
@@ -140,7 +140,7 @@ def list_group_user_ids(gid: int) -> set[int]:
     return uids
 
 
-def list_trusted_users() -> set[int]:
+def trusted_os_user_ids() -> set[int]:
     trusted = {0, os.geteuid(), CODE.stat().st_uid}
     return trusted | {unmapped_root_uid()} - {-1}
 
@@ -154,7 +154,7 @@ def unmapped_root_uid() -> int:
         return -1
 
 
-def user_name(uid: int) -> str:
+def os_user_name_or_number(uid: int) -> str:
     """Return a user's name, or their number where they have none."""
     try:
         return pwd.getpwuid(uid).pw_name

@@ -58,9 +58,9 @@ class SharedRead(Generic[T]):
 
     async def _run_queued_read(self) -> T:
         clear_current_caller()
-        return await self._threads.run_in_thread(self._begin_read)
+        return await self._threads.run_in_thread(self._run_read_and_clear_queue_slot)
 
-    def _begin_read(self) -> T:
+    def _run_read_and_clear_queue_slot(self) -> T:
         self._queued = None  # who asks from here on may not have what is read now
         return self._read()
 

@@ -62,10 +62,10 @@ def format_duration(span: timedelta | float) -> str:
         return f"{int(seconds * 1000 + 0.5)} ms"
     if seconds < 10:
         return f"{int(seconds * 10 + 0.5) / 10:.1f} s"
-    return format_clock_duration(seconds)
+    return format_whole_second_duration(seconds)
 
 
-def format_clock_duration(span: timedelta | float) -> str:
+def format_whole_second_duration(span: timedelta | float) -> str:
     """Return the same for what ticks: whole seconds, and none below 0."""
     total_seconds = max(0, int(duration_seconds(span)))
     if total_seconds < MINUTE:

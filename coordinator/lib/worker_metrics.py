@@ -28,7 +28,7 @@ def remove_stale_worker_metrics() -> None:
         path.unlink(missing_ok=True)
 
 
-def new_worker_metrics_file() -> Path:
+def new_worker_metrics_path() -> Path:
     """Return a file for this worker. A process id may come again: its first owner's counts are not overwritten."""
     return metrics_folder() / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.json"
 

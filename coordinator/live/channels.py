@@ -178,14 +178,14 @@ class LiveChannel:
         if self._sum_up is not None:
             self._unsummed |= {(change.topic, change.parent or change.key): change for change in changes}
             if self._summing is None:
-                self._summing = asyncio.ensure_future(self._publish_summary(self._sum_up))
+                self._summing = asyncio.ensure_future(self._publish_summary_after_pause(self._sum_up))
 
     async def render_missed_changes(self, changes: Sequence[FeedChange]) -> list[EventFrame]:
         """Return the frames of changes that a member missed, and what sums them up."""
         frames = await self._render(changes)
         return [*frames, *await self._sum_up(changes)] if self._sum_up is not None else frames
 
-    async def _publish_summary(self, sum_up: Render) -> None:
+    async def _publish_summary_after_pause(self, sum_up: Render) -> None:
         try:
             await asyncio.sleep(self.seconds_until_next_summary())
             changes, self._unsummed = list(self._unsummed.values()), {}
@@ -196,7 +196,7 @@ class LiveChannel:
         finally:
             self._summing = None
             if self._unsummed:
-                self._summing = asyncio.ensure_future(self._publish_summary(sum_up))
+                self._summing = asyncio.ensure_future(self._publish_summary_after_pause(sum_up))
 
     def seconds_until_next_summary(self) -> float:
         pause = self._sum_up_pause

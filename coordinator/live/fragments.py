@@ -110,7 +110,7 @@ class FragmentCache:
         self._summed: dict[str, tuple[int, list[PageFragment]]] = {}
         self._views: OrderedDict[tuple[str, str], LastViewSummary] = OrderedDict()
 
-    def view_summary_at_change(self, view: LiveView, key: str, change_id: int) -> Drawing | None:
+    def get_or_render_view_summary(self, view: LiveView, key: str, change_id: int) -> Drawing | None:
         """Return a view's summary as it stood at that change of it or, which is as right, at a later one."""
         last = self._views.setdefault((view.name, key), LastViewSummary())
         if len(self._views) > MAX_CACHED_SUMMARIES:
@@ -124,16 +124,18 @@ class FragmentCache:
     def fragments_by_change(self, changes: Iterable[FeedChange]) -> dict[int, list[PageFragment]]:
         """Return the fragments of those changes that have any, by change id; summaries with their topic's last."""
         changes = list(changes)
-        own_fragments = {change.id: own for change in changes if (own := self._render_change(change))}
+        own_fragments = {
+            change.id: own for change in changes if (own := self._get_or_render_change_fragments(change))
+        }
         for topic, change_id in {change.topic: change.id for change in changes}.items():
             if topic in _summaries:
                 own_fragments[change_id] = [
                     *own_fragments.get(change_id, ()),
-                    *self._render_topic_summary(topic, change_id),
+                    *self._get_or_render_topic_summary(topic, change_id),
                 ]
         return own_fragments
 
-    def _render_topic_summary(self, topic: str, change_id: int) -> list[PageFragment]:
+    def _get_or_render_topic_summary(self, topic: str, change_id: int) -> list[PageFragment]:
         """Return the topic's summaries at that change, or at a later one, which is as good."""
         upto, summary = self._summed.get(topic, (-1, []))
         if upto < change_id:
@@ -145,7 +147,7 @@ class FragmentCache:
             self._summed[topic] = (change_id, summary)
         return summary
 
-    def _render_change(self, change: FeedChange) -> list[PageFragment]:
+    def _get_or_render_change_fragments(self, change: FeedChange) -> list[PageFragment]:
         renderers = _renderers.get(change.topic)
         if not renderers:
             return []

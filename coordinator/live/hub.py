@@ -37,14 +37,14 @@ class FeedHub:
         """Start listening; call on the event loop, after the feed knows its position."""
         self._loop = asyncio.get_running_loop()
         self.position = self.feed.position
-        self.feed.listeners.append(self._receive_feed_batch)
+        self.feed.listeners.append(self._dispatch_batch_to_event_loop)
 
     def stop_following_feed(self) -> None:
-        if self._receive_feed_batch in self.feed.listeners:
-            self.feed.listeners.remove(self._receive_feed_batch)
+        if self._dispatch_batch_to_event_loop in self.feed.listeners:
+            self.feed.listeners.remove(self._dispatch_batch_to_event_loop)
         self._loop = None
 
-    def _receive_feed_batch(self, batch: Sequence[FeedChange]) -> None:
+    def _dispatch_batch_to_event_loop(self, batch: Sequence[FeedChange]) -> None:
         loop, done = self._loop, threading.Event()
         if loop is None:
             return

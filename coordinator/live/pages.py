@@ -150,7 +150,7 @@ def render_view_summaries(
         )
         if last is not None and (
             drawing := render_live_view_event(
-                view, key, partial(fragments.view_summary_at_change, view, key, last), last
+                view, key, partial(fragments.get_or_render_view_summary, view, key, last), last
             )
         ):
             frames.append(EventFrame(upto, drawing))

@@ -125,12 +125,15 @@ class LiveStreams:
 
         `still_allowed` is awaited before each piece; what it raises ends the stream.
         """
-        with self._join_channel(opening) as member, self._count_client_stream(opening.client):
+        with (
+            self._temporary_channel_membership(opening) as member,
+            self._reserve_client_stream_slot(opening.client),
+        ):
             await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
             # Sends the headers off: a client must see that it is connected before anything happens.
             await member.send_blob(send, FrameBlob([EventFrame(0, b": connected\n\n")], upto=0))
             try:
-                async for first in self._iterate_opening_blobs(opening, member):
+                async for first in self._iterate_hello_or_missed_blobs(opening, member):
                     await member.send_blob(send, first)
                 while (blob := await member.wait_for_next_blob()) is not None:
                     await still_allowed()
@@ -140,7 +143,7 @@ class LiveStreams:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     @contextlib.contextmanager
-    def _count_client_stream(self, client: str) -> Iterator[None]:
+    def _reserve_client_stream_slot(self, client: str) -> Iterator[None]:
         if self._closing or len(self) >= self._most:
             raise ServiceBusy("No more live streams can be opened here now. Try again soon.", retry_after=5)
         own_count = self._clients[client]
@@ -158,7 +161,7 @@ class LiveStreams:
                 del self._clients[client]
 
     @contextlib.contextmanager
-    def _join_channel(self, opening: StreamOpening) -> Iterator[StreamSubscriber]:
+    def _temporary_channel_membership(self, opening: StreamOpening) -> Iterator[StreamSubscriber]:
         channel, member = opening.channel, StreamSubscriber(self._hub.position)
         if not channel.members:
             self._channels_by_topic[channel] = channel.wants
@@ -171,7 +174,7 @@ class LiveStreams:
                 del self._channels_by_topic[channel]
                 self._channels = {name: other for name, other in self._channels.items() if other.members}
 
-    async def _iterate_opening_blobs(
+    async def _iterate_hello_or_missed_blobs(
         self, opening: StreamOpening, member: StreamSubscriber
     ) -> AsyncIterator[FrameBlob]:
         """Yield what comes before the live part: a hello, or what the client missed."""

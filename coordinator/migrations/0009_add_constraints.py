@@ -19,12 +19,12 @@ CREATE TRIGGER audit_log_cleanup AFTER INSERT ON audit_logs
 BEGIN
     DELETE FROM audit_logs
     WHERE timestamp < strftime('%Y-%m-%dT%H:%M:%S', 'now', '-90 days', '+1 second')
-        AND {instants.build_sqlite_microseconds("timestamp")}
+        AND {instants.sqlite_text_to_microseconds_sql("timestamp")}
             < CAST(strftime('%s', 'now', '-90 days') AS INTEGER) * 1000000;
     DELETE FROM audit_logs
     WHERE timestamp < strftime('%Y-%m-%dT%H:%M:%S', 'now', '-90 days', '+15 hours')
         AND timestamp GLOB '*+*' AND timestamp NOT GLOB '*+00:00'
-        AND {instants.build_sqlite_microseconds("timestamp")}
+        AND {instants.sqlite_text_to_microseconds_sql("timestamp")}
             < CAST(strftime('%s', 'now', '-90 days') AS INTEGER) * 1000000;
 END"""
 

@@ -39,7 +39,7 @@ def count_back(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the sha
             [since],
         )
         for session_id, model, hour, agent, program, *counts in cursor.fetchall():
-            day = instants.local_day(int(hour) * HOUR_MS, settings.LOCAL_ZONE)
+            day = instants.local_iso_date_of_milliseconds(int(hour) * HOUR_MS, settings.LOCAL_ZONE)
             row = found.setdefault((day, session_id, model), [agent, program, 0, 0, 0, 0, 0])
             row[2:] = [int(have) + int(more) for have, more in zip(row[2:], counts, strict=True)]
         cursor.executemany(

@@ -36,7 +36,7 @@ def fill_senders(apps: Any, schema_editor: Any) -> None:
         facts, at = read_facts(text), instants.parse_instant(str(timestamp))
         if at is None or not isinstance(facts.get("profile"), str):
             continue
-        at_us = instants.to_microseconds(at)
+        at_us = instants.instant_to_microseconds(at)
         kind, _, name = str(actor or "").partition(":")
         key = (
             str(facts.get("hostname") or "")[:255],

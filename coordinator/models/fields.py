@@ -133,7 +133,7 @@ class MsField(TimeField):
 
     def encode_instant(self, instant: datetime) -> int:
         """Return whole units since 1970."""
-        return instants.to_microseconds(instant) // self.unit_us
+        return instants.instant_to_microseconds(instant) // self.unit_us
 
     def decode_instant(self, value: Any) -> datetime | None:
         """Return the instant so many units after 1970; another program's number may have a fraction."""
@@ -333,7 +333,7 @@ class InstantLookup(lookups.Lookup):
         bounds, bound_params = self.build_text_bounds_sql(column, list(params), self.rhs)
         return (
             f"({bounds} AND {exact} {self.operator} %s)",
-            [*bound_params, *exact_params, instants.to_microseconds(self.rhs)],
+            [*bound_params, *exact_params, instants.instant_to_microseconds(self.rhs)],
         )
 
     def build_text_bounds_sql(
@@ -425,7 +425,7 @@ class RoundUpMixin:
         if not isinstance(self.rhs, datetime):
             return prepared
         field = self.lhs.output_field
-        return -(-instants.to_microseconds(self.rhs) // field.unit_us)
+        return -(-instants.instant_to_microseconds(self.rhs) // field.unit_us)
 
 
 @MsField.register_lookup

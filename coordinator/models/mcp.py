@@ -341,17 +341,17 @@ class McpTool(models.Model):
         return f"{self.server_id} {self.name}"
 
     @property
-    def is_changed(self) -> bool:
+    def has_undecided_definition_change(self) -> bool:
         """Whether the definition differs from the accepted one, and no person has said what becomes of that."""
         return self.definition_hash not in {self.accepted_hash, self.declined_hash}
 
     @property
-    def is_shortened(self) -> bool:
+    def has_current_short_description(self) -> bool:
         """Whether agents are shown a description that an administrator wrote for the present definition."""
         return self.short_description is not None and self.short_for == self.definition_hash
 
     @property
-    def is_declined(self) -> bool:
+    def is_current_definition_declined(self) -> bool:
         """Whether a person declined the present definition, so that agents are shown the accepted one."""
         return self.definition_hash == self.declined_hash != self.accepted_hash
 

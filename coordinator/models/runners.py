@@ -42,7 +42,7 @@ class Runner(models.Model):
     gone_at = IsoTextField(null=True, help_text="When its poll broke off; cleared by the next sign of life.")
     deregistered_at = IsoTextField(null=True, help_text="When it was told to go; its next poll says so.")
 
-    # Added by load_runner_with_work(): whether stop commands wait for it, and whether a run is pending for anybody.
+    # Added by load_runner_with_work_flags(): whether stop commands wait for it, and whether any run is pending.
     has_stops: bool
     has_commands: bool
     has_work: bool
@@ -55,7 +55,7 @@ class Runner(models.Model):
         return self.runner_id
 
     @classmethod
-    def load_runner_with_work(cls, runner_id: str) -> Self | None:
+    def load_runner_with_work_flags(cls, runner_id: str) -> Self | None:
         """Return the runner, if it is there, with `has_stops`, `has_commands` and `has_work`."""
         return next(iter(cls.objects.raw(RUNNER_WITH_WORK_SQL, [runner_id])), None)
 

@@ -73,7 +73,7 @@ def service_address_digest(url: str) -> str:
     return keyed_digest("notification address", url)
 
 
-def seal_address(url: str) -> str:
+def seal_service_address(url: str) -> str:
     """Return an address as it is stored. Raises keyring.KeyringUnusable."""
     return keyring.seal_text_with_keyring(service_address_seal_purpose(service_address_digest(url)), url)
 

@@ -27,7 +27,7 @@ import certifi
 from apprise.manager_plugins import NotificationManager
 from requests.adapters import HTTPAdapter
 
-from coordinator.lib.internal_addresses import find_address_problem, parse_ip_address
+from coordinator.lib.internal_addresses import describe_forbidden_destination_address, parse_ip_address
 from coordinator.lib.network_words import describe_network_error
 
 SECONDS = 20  # of processor time; the parent watches the clock
@@ -62,22 +62,22 @@ class AuditHookFence:
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
         """Check an audit event, which Python reports before it does what the event names."""
         if event == "socket.connect":
-            self.check_connection(args[1])
+            self.require_allowed_connection(args[1])
         elif event == "open":
-            self.check_file_open(args[0], args[2])
+            self.require_allowed_file_open(args[0], args[2])
         elif event.startswith(REFUSED) and event not in HARMLESS:
             raise FenceRefused(f"{event} is refused")
 
-    def check_connection(self, socket_address: Any) -> None:
+    def require_allowed_connection(self, socket_address: Any) -> None:
         try:
             address = parse_ip_address(str(socket_address[0]))
         except (TypeError, ValueError, IndexError):  # a name, or a socket that is no network's
             raise FenceRefused("only checked addresses") from None
-        if address_problem := find_address_problem(address, self.networks):
+        if address_problem := describe_forbidden_destination_address(address, self.networks):
             self.why = address_problem
             raise FenceRefused(address_problem)
 
-    def check_file_open(self, path: Any, flags: Any) -> None:
+    def require_allowed_file_open(self, path: Any, flags: Any) -> None:
         if isinstance(path, int):
             return  # open already
         real = os.path.realpath(os.fsdecode(path))
@@ -91,7 +91,7 @@ class RequestOutcomeRecorder:
     def __init__(self) -> None:
         self.outcome = ""
 
-    def watch_http_requests(self) -> None:
+    def patch_http_adapter_to_record_outcomes(self) -> None:
         send = HTTPAdapter.send
 
         def send_and_record(adapter: Any, *args: Any, **options: Any) -> Any:
@@ -141,7 +141,7 @@ def run_fenced_apprise_order(order: Mapping[str, Any]) -> dict[str, str]:
         RequestOutcomeRecorder(),
         AuditHookFence(order["networks"], [sys.prefix, sys.base_prefix, os.path.dirname(certifi.where())]),
     )
-    wire.watch_http_requests()
+    wire.patch_http_adapter_to_record_outcomes()
     for kind in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
         resource.setrlimit(kind, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
@@ -195,7 +195,7 @@ def explain_internal_host(service: Any, networks: Sequence[str]) -> str:
         return ""
     try:
         bare = "127.0.0.1" if host == "localhost" or host.endswith(".localhost") else host.strip("[]")
-        return find_address_problem(parse_ip_address(bare), networks)
+        return describe_forbidden_destination_address(parse_ip_address(bare), networks)
     except ValueError:
         return ""
 

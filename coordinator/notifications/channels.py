@@ -57,7 +57,7 @@ def send_notification(message: Notification, request: PermissionRequest | None, 
     return channel.send(message, request, now)
 
 
-def parallel_sends_of_kind(kind: str) -> int:
+def max_parallel_sends_of_kind(kind: str) -> int:
     """Return how many messages of a kind one process sends side by side; one where this version does not know it."""
     channel = CHANNELS.get(kind)
     return channel.lanes if channel is not None else 1

@@ -25,7 +25,7 @@ from coordinator.models.permissions import RequestStatus as Status
 from coordinator.policy.limits.budgets import USED_UP, convert_budget_row
 from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.approvals import request_context
-from coordinator.policy.requests.gateway_requests import gateway_request_tool_and_server
+from coordinator.policy.requests.gateway_requests import gateway_request_call_label
 from coordinator.policy.requests.questions import AgentQuestions, describe_how_agent_asks
 from coordinator.secrets.masking import mask_secrets, shorten_mask_digests
 from coordinator.sessions import titles
@@ -71,8 +71,8 @@ def build_message_text(
     """Return what `message` says about `request` (None: a test). The tool's input stays here."""
     builders = {
         Notification.NotifiedEvent.BUDGET.value: build_budget_message_text,
-        Notification.NotifiedEvent.LIMIT.value: build_limit_message_text,
-        Notification.NotifiedEvent.UNGUARDED.value: build_unguarded_message_text,
+        Notification.NotifiedEvent.LIMIT.value: build_subscription_limit_message_text,
+        Notification.NotifiedEvent.UNGUARDED.value: build_unguarded_calls_message_text,
         Notification.NotifiedEvent.SIGN_IN.value: build_sign_in_message_text,
     }
     if message.event in builders:
@@ -99,14 +99,14 @@ def build_message_text(
     return MessageText(clean_foreign_text_to_one_line(title), "\n".join(about), approval_page_url(request))
 
 
-def find_reached_budget_of_notification(message: Notification) -> BudgetMark | None:
+def find_budget_mark_of_notification(message: Notification) -> BudgetMark | None:
     """Return the mark of a budget that a message is about; None where it is gone."""
     number = parse_database_id(message.request_id.removeprefix(BUDGET))
     return BudgetMark.objects.select_related("budget").filter(pk=number).first() if number else None
 
 
 def build_budget_message_text(message: Notification) -> MessageText:
-    mark = find_reached_budget_of_notification(message)
+    mark = find_budget_mark_of_notification(message)
     if mark is None:  # it was changed meanwhile, and is notified of again
         return MessageText("Signalbox: a budget changed", "", budgets_page_url())
     budget = convert_budget_row(mark.budget)
@@ -123,14 +123,14 @@ def build_budget_message_text(message: Notification) -> MessageText:
     )
 
 
-def find_limit_of_notification(message: Notification) -> SubscriptionLimit | None:
+def find_subscription_limit_of_notification(message: Notification) -> SubscriptionLimit | None:
     """Return the subscription's limit that a message is about; None where it is gone."""
     number = parse_database_id(message.request_id.removeprefix(LIMIT))
     return SubscriptionLimit.objects.filter(pk=number).first() if number else None
 
 
-def build_limit_message_text(message: Notification) -> MessageText:
-    limit = find_limit_of_notification(message)
+def build_subscription_limit_message_text(message: Notification) -> MessageText:
+    limit = find_subscription_limit_of_notification(message)
     page = f"{settings.PUBLIC_URL}{USAGE_PAGE}"
     if limit is None:
         return MessageText("Signalbox: a subscription's limit changed", "", page)
@@ -142,14 +142,14 @@ def build_limit_message_text(message: Notification) -> MessageText:
     return MessageText(clean_foreign_text_to_one_line(title), f"{text}{host}", page)
 
 
-def find_session_guard_of_notification(message: Notification) -> SessionGuard | None:
+def find_unguarded_call_count_of_notification(message: Notification) -> SessionGuard | None:
     """Return the count of unguarded calls that a message is about; None where its session is gone."""
     return SessionGuard.objects.filter(pk=message.request_id.removeprefix(SESSION)).first()
 
 
-def build_unguarded_message_text(message: Notification) -> MessageText:
+def build_unguarded_calls_message_text(message: Notification) -> MessageText:
     """Return what a message says about calls that ran without a guard."""
-    guard = find_session_guard_of_notification(message)
+    guard = find_unguarded_call_count_of_notification(message)
     if guard is None:
         return MessageText("Signalbox: a session was deleted", "", f"{settings.PUBLIC_URL}/ui/sessions/")
     calls = f"{guard.unguarded} call{'' if guard.unguarded == 1 else 's'}"
@@ -167,7 +167,7 @@ def build_unguarded_message_text(message: Notification) -> MessageText:
     )
 
 
-def find_sign_in_of_notification(message: Notification) -> McpAccessToken | None:
+def find_pending_sign_in_of_notification(message: Notification) -> McpAccessToken | None:
     """Return the sign-in that a message asks for; None where it is not needed any more."""
     number = parse_database_id(message.request_id.removeprefix(SIGN_IN))
     token = McpAccessToken.objects.filter(pk=number).first() if number else None
@@ -176,7 +176,7 @@ def find_sign_in_of_notification(message: Notification) -> McpAccessToken | None
 
 def build_sign_in_message_text(message: Notification) -> MessageText:
     """Return what a message says to who must sign in at an MCP server."""
-    token = find_sign_in_of_notification(message)
+    token = find_pending_sign_in_of_notification(message)
     if token is None:
         return MessageText("Signalbox: you are signed in again", "", f"{settings.PUBLIC_URL}/ui/mcp/")
     return MessageText(
@@ -202,7 +202,7 @@ def describe_who_requests_what(request: PermissionRequest, verb: str) -> str:
     if (parsed_question := question_requests.parse_question_of_request(request)) is not None:
         question = approvals.permission_request_gist(request)
         return f"{request.plugin_id} {describe_how_agent_asks(parsed_question)}: {question}"
-    if (call := gateway_request_tool_and_server(request)) is None:
+    if (call := gateway_request_call_label(request)) is None:
         return f"{request.plugin_id} {verb} for {request.permission_type}"
     context = request_context(request)
     return f"{(context and context.agent_id) or 'An agent'} {verb} to call {call}"

@@ -36,7 +36,9 @@ def send_webhook_notification(message: Notification, request: PermissionRequest 
     headers = {
         "Content-Type": "application/json",
         "User-Agent": "Signalbox",
-        "X-Signalbox-Signature": sign_webhook_body(message.target.secret or "", int(now.timestamp()), body),
+        "X-Signalbox-Signature": build_webhook_signature_header(
+            message.target.secret or "", int(now.timestamp()), body
+        ),
     }
     try:
         status = webhooks.post_to_checked_address(message.target.address, body, headers)
@@ -108,7 +110,7 @@ def build_webhook_payload(
     return body
 
 
-def sign_webhook_body(secret: str, at: int, body: bytes) -> str:
+def build_webhook_signature_header(secret: str, at: int, body: bytes) -> str:
     """Return the header that proves who sent `body`, and when."""
     digest = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={at},v1={digest}"

@@ -17,7 +17,11 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
-from coordinator.lib.internal_addresses import Address, find_address_problem, parse_ip_address
+from coordinator.lib.internal_addresses import (
+    Address,
+    describe_forbidden_destination_address,
+    parse_ip_address,
+)
 from coordinator.lib.network_words import describe_network_error
 
 TIMEOUT = 10.0  # seconds for everything after the look-up of the name, however slowly the receiver drips
@@ -100,7 +104,7 @@ def resolve_checked_addresses(host: str, port: int) -> list[tuple[str, int]]:
 
 
 def require_allowed_address(address: Address) -> None:
-    if address_problem := find_address_problem(address, settings.WEBHOOK_NETWORKS):
+    if address_problem := describe_forbidden_destination_address(address, settings.WEBHOOK_NETWORKS):
         raise WebhookAddressRefused(address_problem)
 
 

@@ -25,7 +25,7 @@ def run_management_command(arguments: Sequence[str], program: str) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "coordinator.settings")
     words = [program, *arguments]
     if words[1:2] == ["serve"] and not {"--check", "-h", "--help"} & set(words):
-        open_listeners_before_loading()
+        restart_if_needed_and_open_listeners()
     if words[1:2] == ["install_service"]:  # it makes another user's data folder, and none of root's
         import tempfile
 
@@ -37,7 +37,7 @@ def run_management_command(arguments: Sequence[str], program: str) -> None:
     execute_django_command_line(words)
 
 
-def open_listeners_before_loading() -> None:
+def restart_if_needed_and_open_listeners() -> None:
     """Listen before anything else is loaded: who connects while the server is being prepared waits."""
     if "MALLOC_ARENA_MAX" not in os.environ:
         # glibc gives each thread a heap of its own, and what is free in one serves no other: a fifth of what a busy

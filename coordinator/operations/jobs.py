@@ -32,9 +32,9 @@ from coordinator.actions.upkeep.jobs import (
     ClaimedJob,
     JobAttemptFailed,
     claim_jobs,
-    complete_jobs,
     enqueue_jobs,
     job_retry_delay,
+    release_and_reschedule_jobs,
     retry_job_later,
 )
 from coordinator.actions.usage import activity, recording, usage_backfill
@@ -89,7 +89,7 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob("budgets:notice", timedelta(seconds=5), budgets.record_reached_budgets),
     PeriodicJob("budgets:programs", timedelta(hours=1), recording.correct_programs_of_usage_days, alone=True),
     PeriodicJob("usage:fill", timedelta(seconds=5), usage_backfill.fill_usage_of_earlier_events, alone=True),
-    PeriodicJob("activity:count", timedelta(minutes=1), activity.count_tool_activity_by_hour, alone=True),
+    PeriodicJob("activity:count", timedelta(minutes=1), activity.refresh_due_activity_hours, alone=True),
     PeriodicJob("usage:price", timedelta(days=1), usage_backfill.price_unpriced_usage, alone=True),
     PeriodicJob("budgets:forget", timedelta(days=1), budgets.delete_old_budget_usage),
     PeriodicJob("prune", timedelta(minutes=10), pruning.run_pruning_slice),
@@ -98,7 +98,7 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob("events:adopt", timedelta(hours=1), events.add_new_missing_event_contexts, alone=True),
     PeriodicJob("titles:keep", timedelta(seconds=2), titles.update_session_titles),
     PeriodicJob("sessions:figures", timedelta(seconds=5), session_sums.update_session_figures, alone=True),
-    PeriodicJob("sessions:guards", timedelta(seconds=30), guards.count_unguarded_calls, alone=True),
+    PeriodicJob("sessions:guards", timedelta(seconds=30), guards.update_unguarded_call_counts, alone=True),
     PeriodicJob("search:index", timedelta(seconds=2), search.run_indexing_slice, alone=True),
     PeriodicJob("chat:index", timedelta(seconds=30), chat_search.index_unindexed_chat_messages),
     PeriodicJob("search:forget", timedelta(hours=1), search.unindex_deleted_events, alone=True),
@@ -156,7 +156,9 @@ def run_claimed_jobs(due: Sequence[tuple[PeriodicJob, ClaimedJob]]) -> None:
     with LEASE_RENEWER.renew_leases_during_block([claim for _job, claim in due]):
         done = {claim: claim.claimed_at + job.run_interval for job, claim in due if run_job(job, claim)}
         if due:
-            write_job_outcome_with_retries(lambda: complete_jobs(done, now=due[0][1].claimed_at))
+            write_job_outcome_with_retries(
+                lambda: release_and_reschedule_jobs(done, now=due[0][1].claimed_at)
+            )
 
 
 def run_job(job: PeriodicJob, claim: ClaimedJob) -> bool:

@@ -98,7 +98,9 @@ class MigrationJudge:
     is_large: IsLarge = lambda _table: True
     new_tables: set[str] = field(default_factory=set)
 
-    def judge_migration(self, migration: Migration, state: ProjectState) -> Iterator[MigrationFinding]:
+    def assess_migration_safety(
+        self, migration: Migration, state: ProjectState
+    ) -> Iterator[MigrationFinding]:
         """Yield a finding for each operation; `state` is that before it, and is moved on."""
         for operation in migration.operations:
             before = state.clone()
@@ -116,7 +118,7 @@ class MigrationJudge:
         elif isinstance(operation, EngineSql):
             for statement in operation.forward:
                 if sql := in_words_of("postgresql", statement).strip():
-                    yield self.judge_sql_statement(sql) or judge_by_declared_safety(
+                    yield self.judge_sql_statement(sql) or resolve_declared_migration_safety(
                         operation.beside_older, SQL_UNREAD
                     )
         elif isinstance(operation, migrations.RunPython):
@@ -197,7 +199,7 @@ def judge_column_definition(definition: str) -> tuple[bool, str] | None:
     return True, "the older version need not fill the column"
 
 
-def judge_by_declared_safety(word: str, otherwise: str) -> tuple[bool, str]:
+def resolve_declared_migration_safety(word: str, otherwise: str) -> tuple[bool, str]:
     """Take the word of who wrote it, where there is one."""
     return (True, word) if word else (False, otherwise)
 
@@ -206,7 +208,7 @@ def judge_python_operation(code: Any) -> tuple[bool, str]:
     if code is migrations.RunPython.noop:
         return True, "it does nothing"
     unread = f"what {code.__name__} does to rows that the older version uses is not known"
-    return judge_by_declared_safety(getattr(code, SAFE_BESIDE_OLDER, ""), unread)
+    return resolve_declared_migration_safety(getattr(code, SAFE_BESIDE_OLDER, ""), unread)
 
 
 def judge_altered_field(old: models.Field[Any, Any], operation: migrations.AlterField) -> tuple[bool, str]:
@@ -242,14 +244,14 @@ def model_table_name(name: str, app: str, state: ProjectState) -> str:
     return str(state.models[app, name.lower()].options.get("db_table") or f"{app}_{name.lower()}")
 
 
-def judge_migrations(
+def list_migration_safety_findings(
     steps: Iterable[Migration], state: ProjectState, judge: MigrationJudge
 ) -> list[MigrationFinding]:
     """Return what is found in these migrations, which follow on `state`."""
-    return [finding for step in steps for finding in judge.judge_migration(step, state)]
+    return [finding for step in steps for finding in judge.assess_migration_safety(step, state)]
 
 
-def judge_pending_migrations() -> list[MigrationFinding]:
+def list_pending_migration_safety_findings() -> list[MigrationFinding]:
     """Return what is found in the migrations that this database lacks; none where it lacks none."""
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
@@ -258,7 +260,7 @@ def judge_pending_migrations() -> list[MigrationFinding]:
     judge = MigrationJudge(is_large=lambda table: health.has_more_rows_than(table, MANY_ROWS))
     applied = [key for key in executor.loader.graph.nodes if key in executor.loader.applied_migrations]
     state = executor.loader.project_state(applied) if applied else ProjectState(real_apps=set())
-    return judge_migrations((step for step, _ in plan), state, judge)
+    return list_migration_safety_findings((step for step, _ in plan), state, judge)
 
 
 def select_unsafe_findings(findings: Sequence[MigrationFinding]) -> list[MigrationFinding]:

@@ -55,7 +55,7 @@ class SystemdService:
 
     @property
     def manage_command(self) -> list[str]:
-        return installation.build_manage_command(self.code, str(self.python))
+        return installation.management_command_argv_prefix(self.code, str(self.python))
 
     @property
     def mcp_server_user_name(self) -> str:
@@ -302,7 +302,7 @@ def require_installable(service: SystemdService) -> None:
                     f"{install_elsewhere_hint()}"
                 )
     for name in (service.name, service.mcp_server_user_name):
-        require_service_user(name)
+        require_unused_or_system_username(name)
     if service.data.exists() and (owner := find_owner_name(service.data)) not in {"root", service.name}:
         raise CommandError(f"{service.data} belongs to {owner}. Name another with --data-dir.")
     for unit in (service.unit_path, service.socket_unit_path, *service.render_mcp_units()):
@@ -320,7 +320,7 @@ def explain_who_can_replace_folder(folder: Path) -> str | None:
     """Say why anybody but root can replace files in `place`."""
     owner = folder.stat().st_uid
     return (
-        f"belongs to {private_files.user_name(owner)}"
+        f"belongs to {private_files.os_user_name_or_number(owner)}"
         if owner
         else private_files.find_folder_permission_problem(folder)
     )
@@ -333,7 +333,7 @@ def install_elsewhere_hint() -> str:
     )
 
 
-def require_service_user(name: str) -> None:
+def require_unused_or_system_username(name: str) -> None:
     user = find_system_user(name)
     if user is None:
         return
@@ -451,7 +451,7 @@ def is_private_folder(folder: Path, owner: str) -> bool:
 
 
 def find_owner_name(path: Path) -> str:
-    return private_files.user_name(path.stat().st_uid)
+    return private_files.os_user_name_or_number(path.stat().st_uid)
 
 
 def create_owned_folder(folder: Path, name: str) -> None:

@@ -39,7 +39,7 @@ PAST_THE_POOLER = (
 )
 
 
-def prepare_database(*, migrate: bool, say: Say, migrate_anyway: bool = False) -> None:
+def check_and_migrate_database(*, migrate: bool, say: Say, migrate_anyway: bool = False) -> None:
     """Check that the database answers and is not newer than the code, and migrate it where it is older.
 
     Two servers that start at once on one database take turns. While servers of an older version run, only migrations
@@ -55,13 +55,13 @@ def prepare_database(*, migrate: bool, say: Say, migrate_anyway: bool = False) -
             return
         require_permission_to_migrate(pending, migrate=migrate)
         if applied_migrations() and not migrate_anyway:
-            require_rolling_upgrade_migrations()
+            require_migrations_safe_for_running_servers()
         say(f"Migrating the database ({len(pending)} steps) …")
         call_command("migrate", interactive=False, verbosity=0)
 
 
 def needs_migration(*, migrate: bool, say: Say) -> bool:
-    """Say whether `prepare_database` would migrate. Raises CommandError where it would refuse to begin."""
+    """Say whether `check_and_migrate_database` would migrate. Raises CommandError where it would refuse to begin."""
     require_usable_database()
     pending, _ = find_missing_and_newer_migrations(say)
     if pending:
@@ -216,10 +216,10 @@ def find_newer_migrations(known_migrations: set[MigrationName], applied: set[Mig
     return sorted(name for app, name in applied - known_migrations if app == "coordinator")
 
 
-def require_rolling_upgrade_migrations() -> None:
+def require_migrations_safe_for_running_servers() -> None:
     """Raise CommandError where running servers could not go on with the pending migrations."""
     if not health.count_server_processes() or not (
-        broken := migrating.select_unsafe_findings(migrating.judge_pending_migrations())
+        broken := migrating.select_unsafe_findings(migrating.list_pending_migration_safety_findings())
     ):
         return
     # The sessions of the server that this one follows end in a moment.
@@ -283,7 +283,7 @@ def acquire_file_lock(file: IO[str]) -> bool:
             return True
 
 
-def prepare_static_files(*, say: Say) -> None:
+def collect_static_files_if_changed(*, say: Say) -> None:
     """Collect, hash and compress static files, unless the present ones were made from the same sources."""
     stamp = settings.STATIC_ROOT / ".made-from"
     fingerprint = static_source_files_digest()

@@ -29,7 +29,7 @@ GRANTED = {
 
 def restore_triggers_and_groups(using: str) -> list[str]:
     """Create what is missing or different in the database `using`; return the names of the triggers touched."""
-    touched = triggers.restore_triggers(connections[using])
+    touched = triggers.synchronize_feed_triggers(connections[using])
     ensure_role_groups(using)
     return touched
 

@@ -77,7 +77,7 @@ class AgentJsonLineStream:
             message = parse_agent_message(line)
             if message is not None:
                 return message
-            if not self._count_garbage_line(line):
+            if not self._record_garbage_line_within_limit(line):
                 return None
 
     async def close(self) -> None:
@@ -89,13 +89,13 @@ class AgentJsonLineStream:
             if not chunk:
                 return None
             try:
-                self._unread_lines = self._lines.split_chunk_into_lines(chunk)
+                self._unread_lines = self._lines.feed_chunk_and_pop_lines(chunk)
             except LineBudgetExceeded as problem:
                 self.failed = AgentFailed(f"It wrote {problem}")
                 return None
         return self._unread_lines.pop(0)
 
-    def _count_garbage_line(self, line: bytes) -> bool:
+    def _record_garbage_line_within_limit(self, line: bytes) -> bool:
         """Count a line that is not of the protocol; returns whether more such lines are tolerated."""
         self._garbage_bytes += len(line)
         self._garbage_lines += 1

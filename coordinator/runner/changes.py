@@ -40,13 +40,13 @@ class TurnChanges:
         self._turn: str | None = None
         self._problem: str | None = None
 
-    async def record_directory_at_turn_start(self) -> None:
+    async def snapshot_directory_at_turn_start(self) -> None:
         """Note the state of the directory."""
         await asyncio.to_thread(self._take_start_snapshot)
 
     async def collect_turn_changes(self) -> list[dict[str, Any]]:
         """Return the updates: what the turn changed, and what the session did. May be called again."""
-        return await asyncio.to_thread(self.diff_turn_and_session_trees)
+        return await asyncio.to_thread(self.build_turn_and_session_updates)
 
     def _take_start_snapshot(self) -> None:
         self._turn = self._problem = None
@@ -56,7 +56,7 @@ class TurnChanges:
             if self._shadow is not None:
                 with AT_ONCE:
                     self._turn = self._shadow.write_directory_snapshot_tree()
-                self.load_session_base_tree(self._turn)
+                self.get_or_create_session_base_tree(self._turn)
         except (GitFailed, OSError) as problem:
             self._problem = str(problem)
 
@@ -69,7 +69,7 @@ class TurnChanges:
         remove_old_change_folders(os.path.dirname(self._folder))
         return ShadowRepository(work_tree, self._folder)
 
-    def load_session_base_tree(self, now: str) -> str:
+    def get_or_create_session_base_tree(self, now: str) -> str:
         """Return the tree with which the session began; it begins now where none is known."""
         try:
             with open(self._note, "rb") as file:
@@ -81,7 +81,7 @@ class TurnChanges:
                 json.dump({"tree": now}, file)
             return now
 
-    def diff_turn_and_session_trees(self) -> list[dict[str, Any]]:
+    def build_turn_and_session_updates(self) -> list[dict[str, Any]]:
         shadow, turn_start = self._shadow, self._turn
         if shadow is None and self._problem is None:
             return []
@@ -90,7 +90,7 @@ class TurnChanges:
                 raise GitFailed(self._problem or "the state at the start of the turn is not known")
             with AT_ONCE:
                 now = shadow.write_directory_snapshot_tree()
-                base = self.load_session_base_tree(turn_start)
+                base = self.get_or_create_session_base_tree(turn_start)
                 return [
                     build_changes_update_for_trees(shadow, "turn", turn_start, now),
                     build_changes_update_for_trees(shadow, "session", base, now),

@@ -76,7 +76,7 @@ class AgentClient:
             return None
         answer = self._answers.get(method)
         if answer is None:
-            self._unknown(truncate_message_text({"method": method, "params": message_params}))
+            self._unknown(dump_message_truncated({"method": method, "params": message_params}))
             raise RequestError.method_not_found(method)
         try:
             return await answer(message_params)
@@ -92,7 +92,7 @@ class AgentClient:
             if isinstance(kind, str) and not kind.startswith(RUNNERS):
                 self._on_message(update)
                 return
-        self._unknown(truncate_message_text({"method": method, "params": params}))
+        self._unknown(dump_message_truncated({"method": method, "params": params}))
 
     async def answer_read_file(self, params: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -112,5 +112,5 @@ class AgentClient:
         return self._terminals.answer_output_request(params)
 
 
-def truncate_message_text(message: dict[str, Any]) -> str:
+def dump_message_truncated(message: dict[str, Any]) -> str:
     return json.dumps(message, ensure_ascii=False)[:LONGEST_UNKNOWN]

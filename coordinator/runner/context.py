@@ -31,7 +31,7 @@ class RunnerContext:
     missing: Sequence[Mapping[str, Any]]
     patience: float | None = None
 
-    def find_startable_agent(self, name: str) -> StartableAgent:
+    def require_startable_agent(self, name: str) -> StartableAgent:
         """Return an agent by name, the first one for no name. Raises RunnerRefused."""
         for agent in self.agents:
             if name in ("", agent.name):

@@ -136,7 +136,7 @@ class AgentConversation:
         self.opened["configOptions"] = options
         return options
 
-    def apply_agent_update(self, update: dict[str, Any]) -> bool:
+    def record_agent_update_and_check_new(self, update: dict[str, Any]) -> bool:
         """Take note of an update; returns whether it is new, and no part of a replay."""
         kind = update.get("sessionUpdate")
         if kind == "config_option_update" and isinstance(update.get("configOptions"), list):

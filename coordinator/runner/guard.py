@@ -17,7 +17,7 @@ import time
 GRACE = 1.5  # seconds between being asked to end and being killed
 
 
-def find_processes_by_environment_mark(mark: str, besides: int = 0) -> set[int]:
+def find_pids_by_environment_tag(mark: str, besides: int = 0) -> set[int]:
     """Return the processes whose environment holds `mark`; none where the system does not show it."""
     marked_pids: set[int] = set()
     sign = mark.encode()
@@ -50,14 +50,14 @@ def send_signal_to_processes(groups: set[int], processes: set[int], number: int)
 
 def terminate_processes(groups: set[int], mark: str) -> None:
     """End groups and marked processes: asked first, ended after GRACE."""
-    if not send_signal_to_processes(groups, find_processes_by_environment_mark(mark), signal.SIGTERM):
+    if not send_signal_to_processes(groups, find_pids_by_environment_tag(mark), signal.SIGTERM):
         return
     until = time.monotonic() + GRACE
     while time.monotonic() < until and (
-        send_signal_to_processes(groups, set(), 0) or find_processes_by_environment_mark(mark)
+        send_signal_to_processes(groups, set(), 0) or find_pids_by_environment_tag(mark)
     ):
         time.sleep(0.05)
-    send_signal_to_processes(groups, find_processes_by_environment_mark(mark), signal.SIGKILL)
+    send_signal_to_processes(groups, find_pids_by_environment_tag(mark), signal.SIGKILL)
 
 
 def end_processes_after_runner_exit(mark: str) -> None:

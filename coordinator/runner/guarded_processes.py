@@ -84,7 +84,7 @@ class ProcessGuard:
             start_new_session=True,
         )
 
-    def create_process_environment_mark(self) -> str:
+    def create_process_environment_tag(self) -> str:
         """Return a mark for one agent and all that it starts."""
         return f"{self.mark}.{next(self._marks)}."
 
@@ -126,17 +126,13 @@ class ProcessGuard:
             await asyncio.wait_for(process.wait(), 5)
         self._write_guard_line(f"-{process.pid}")
 
-    async def kill_processes_by_environment_mark(self, mark: str) -> None:
+    async def kill_processes_by_environment_tag(self, mark: str) -> None:
         """End what left its group: everything whose environment holds `mark`, one of `new_mark`."""
-        guard.send_signal_to_processes(
-            set(), await self.list_processes_by_environment_mark(mark), signal.SIGKILL
-        )
+        guard.send_signal_to_processes(set(), await self.list_pids_by_environment_tag(mark), signal.SIGKILL)
 
-    async def list_processes_by_environment_mark(self, mark: str) -> set[int]:
+    async def list_pids_by_environment_tag(self, mark: str) -> set[int]:
         """Return the processes whose environment holds `mark`, one of `new_mark`."""
-        return await asyncio.to_thread(
-            guard.find_processes_by_environment_mark, f"{MARK}={mark}", os.getpid()
-        )
+        return await asyncio.to_thread(guard.find_pids_by_environment_tag, f"{MARK}={mark}", os.getpid())
 
     def close_process_guard(self) -> None:
         """Let the guard end what is left, and itself."""

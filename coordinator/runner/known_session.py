@@ -41,7 +41,7 @@ class RememberedSession:
         except OSError as problem:
             log.warning("The record of session %s cannot be saved: %s", self.id, problem)
 
-    async def choose_working_directory(self, order: RunnerOrder) -> str:
+    async def prepare_working_directory(self, order: RunnerOrder) -> str:
         """Return where the agent works: the session's work tree, what the run names, or where it worked before."""
         around = self._around
         # What the server says of a work tree is not asked: only the runner knows which ones it made.
@@ -55,7 +55,7 @@ class RememberedSession:
         self.update_session_record(directory=directory)
         if not order.wants_worktree:
             return directory
-        tree = await worktrees.create_worktree(self.id, directory, around.memory.folder)
+        tree = await worktrees.get_or_create_worktree(self.id, directory, around.memory.folder)
         self.update_session_record(worktree=tree)
         return tree
 

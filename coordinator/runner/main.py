@@ -26,7 +26,7 @@ def run(arguments: Sequence[str]) -> int:
     logging.getLogger("signalbox.runner").setLevel(logging.INFO)
     try:
         parsed_options, only_list = options.parse_runner_arguments(arguments, os.environ)
-        startable_agents, missing = startable.find_startable_agents(parsed_options.agents)
+        startable_agents, missing = startable.find_startable_and_missing_agents(parsed_options.agents)
         if only_list and not any(agent.is_configured for agent in startable_agents):
             print_runner_summary(parsed_options, startable_agents, missing)
             return 0
@@ -90,7 +90,7 @@ def run_runner(
             agents=startable_agents,
             missing=missing,
         )
-        await probing.probe_configured_agents(around)
+        await probing.probe_and_keep_answering_agents(around)
         print_runner_summary(options, around.agents, around.missing)
         if only_list:
             return ""

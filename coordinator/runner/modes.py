@@ -26,7 +26,7 @@ def find_config_option(opened: dict[str, Any], category: str) -> dict[str, Any] 
     return None
 
 
-def list_session_modes(opened: dict[str, Any]) -> tuple[str | None, list[str]]:
+def current_and_available_modes(opened: dict[str, Any]) -> tuple[str | None, list[str]]:
     """Return the current mode's id and the ids of all of them; (None, []) of an agent without modes."""
     modes = opened.get("modes")
     if isinstance(modes, dict) and isinstance(modes.get("availableModes"), list):
@@ -55,7 +55,7 @@ def choose_initial_mode(agent: StartableAgent, opened: dict[str, Any], wanted_mo
 
     `wanted_mode` is what somebody chose for this session.
     """
-    current, ids = list_session_modes(opened)
+    current, ids = current_and_available_modes(opened)
     chosen = wanted_mode or agent.mode
     if chosen:
         if ids and chosen not in ids:

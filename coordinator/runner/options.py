@@ -130,7 +130,7 @@ def load_runner_options(flags: argparse.Namespace, environ: Mapping[str, str]) -
     return RunnerOptions(
         url=replace_localhost_host(url.rstrip("/")),
         key=find_runner_key(flags, environ, settings_file),
-        directories=tuple(require_existing_directory(directory) for directory in directories),
+        directories=tuple(resolve_existing_directory(directory) for directory in directories),
         state=runner_state_folder(environ),
         at_once=at_once,
         tags=tuple(flags.tag or settings_file.get("tags") or ()),
@@ -141,7 +141,7 @@ def load_runner_options(flags: argparse.Namespace, environ: Mapping[str, str]) -
         silence=parse_minutes_setting(settings_file, "silence_minutes", 30.0),
         passes=(*(flags.passes or ()), *(settings_file.get("pass") or ())),
         private=list_private_paths(flags, environ, settings_file),
-        agents=list_agent_options(flags.agent or (), settings_file.get("agents") or {}),
+        agents=parse_agent_options_by_name(flags.agent or (), settings_file.get("agents") or {}),
     )
 
 
@@ -234,7 +234,9 @@ def require_recognized_setting_names(path: str, options: Mapping[str, Any], know
         )
 
 
-def list_agent_options(flags: Sequence[str], file_settings: Mapping[str, Any]) -> dict[str, AgentOptions]:
+def parse_agent_options_by_name(
+    flags: Sequence[str], file_settings: Mapping[str, Any]
+) -> dict[str, AgentOptions]:
     """Return the settings of agents by name. A flag names the command, the file the rest. Raises RunnerRefused."""
     agents = {name: parse_agent_settings(name, settings) for name, settings in file_settings.items()}
     from_flags: set[str] = set()
@@ -296,7 +298,7 @@ def parse_minutes_setting(options: Mapping[str, Any], name: str, usual: float) -
     return float(value) * 60
 
 
-def require_existing_directory(named: Any) -> str:
+def resolve_existing_directory(named: Any) -> str:
     path = os.path.realpath(os.path.expanduser(str(named)))
     if not os.path.isdir(path):
         raise RunnerRefused(f"{named} is not a directory on this machine.")

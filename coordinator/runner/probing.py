@@ -24,14 +24,16 @@ ANSWER_WAIT_SECONDS = 60.0  # the first start of `npx …` downloads the agent
 MOST_LOGINS, LONGEST_NAME, LONGEST_REASON = 10, 100, 500
 
 
-async def probe_configured_agents(around: RunnerContext) -> None:
+async def probe_and_keep_answering_agents(around: RunnerContext) -> None:
     """Ask all configured agents at once; leave those in `around` that answered, with what they can do."""
-    probed = await asyncio.gather(*(probe_agent_if_configured(around, agent) for agent in around.agents))
+    probed = await asyncio.gather(
+        *(probe_agent_or_describe_missing(around, agent) for agent in around.agents)
+    )
     around.agents = [answer for answer in probed if isinstance(answer, StartableAgent)]
     around.missing = [*around.missing, *(answer for answer in probed if isinstance(answer, dict))]
 
 
-async def probe_agent_if_configured(
+async def probe_agent_or_describe_missing(
     around: RunnerContext, agent: StartableAgent
 ) -> StartableAgent | dict[str, Any]:
     if not agent.is_configured:
@@ -55,7 +57,7 @@ async def probe_agent(
         passes=around.options.passes,
         key=around.options.key,
         session_id="",
-        mark=around.guard.create_process_environment_mark(),
+        mark=around.guard.create_process_environment_tag(),
     )
     env.pop(environment.SESSION)  # it works for none
     strays: list[str] = []

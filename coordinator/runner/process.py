@@ -106,10 +106,10 @@ class AgentProcess:
             if not pending_request.done():  # its last answer may still be on its way through the pipe
                 await asyncio.wait({pending_request}, timeout=1)
             if not pending_request.done():
-                raise AgentFailed(await self.describe_agent_exit())
+                raise AgentFailed(await self.wait_and_describe_agent_exit())
             return agent_answer_or_empty_dict(pending_request.result())
         except ConnectionError:
-            raise AgentFailed(await self.describe_agent_exit()) from None
+            raise AgentFailed(await self.wait_and_describe_agent_exit()) from None
         except RequestError as problem:
             if problem.code == LOGIN_NEEDED:
                 raise LoginNeeded(describe_required_login(self.agent, problem)) from None
@@ -122,9 +122,9 @@ class AgentProcess:
         with contextlib.suppress(ConnectionError, OSError):
             await asyncio.wait_for(self._connection.send_notification(method, params), 5)
 
-    async def list_agent_descendant_processes(self) -> set[int]:
+    async def list_agent_process_ids(self) -> set[int]:
         """Return the processes that it started, and itself; none where the system does not show them."""
-        return await self._guard.list_processes_by_environment_mark(self._mark)
+        return await self._guard.list_pids_by_environment_tag(self._mark)
 
     async def end_agent_process(self, grace: float = GRACE) -> None:
         """End the process and everything that it started. May be called again."""
@@ -132,7 +132,7 @@ class AgentProcess:
             return
         self._ended = True
         await self._guard.end_guarded_process(self._process, grace)
-        await self._guard.kill_processes_by_environment_mark(self._mark)
+        await self._guard.kill_processes_by_environment_tag(self._mark)
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self._connection.close(), 2)
         self._process.close()
@@ -143,7 +143,7 @@ class AgentProcess:
         while part := await self._process.stderr.read(READ_BYTES):
             self._output_tail.append_to_output_tail(part)
 
-    async def describe_agent_exit(self) -> str:
+    async def wait_and_describe_agent_exit(self) -> str:
         if self._lines.failed is not None:
             return f"{self.agent.title} cannot be understood. {self._lines.failed}."
         with contextlib.suppress(TimeoutError):

@@ -46,7 +46,7 @@ class Runner:
         """Register, and carry out runs and commands until `stop`."""
         loops = [
             asyncio.create_task(self._poll_server_for_work()),
-            asyncio.create_task(self._end_idle_sessions()),
+            asyncio.create_task(self._end_idle_sessions_periodically()),
         ]
         stop = asyncio.create_task(self._stop.wait())
         await asyncio.wait({*loops, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -108,7 +108,7 @@ class Runner:
         log.info("Registered as %s. Ctrl-C ends this runner and its agents.", self._around.server.runner_id)
         while True:
             try:
-                answer = await self._around.server.fetch_next_work(self.count_free_run_slots())
+                answer = await self._around.server.poll_for_next_work(self.count_free_run_slots())
             except ServerRefused as problem:
                 if problem.status == NOT_REGISTERED:
                     await self.register_with_server()
@@ -118,10 +118,10 @@ class Runner:
                 log.warning("The server answered a poll with: %s", problem)
                 await asyncio.sleep(2)
                 continue
-            if self._apply_poll_answer(answer):
+            if self._apply_poll_answer_and_check_end(answer):
                 return
 
-    def _apply_poll_answer(self, answer: dict[str, Any]) -> bool:
+    def _apply_poll_answer_and_check_end(self, answer: dict[str, Any]) -> bool:
         """Carry out what an answer orders; returns whether the runner is to end."""
         for run_id in strings_in_list_value(answer.get("cancel_runs")):
             if session := self._sessions.get(self._runs.get(run_id, "")):
@@ -165,7 +165,7 @@ class Runner:
             session = self._sessions[order.session_id] = RunnerSession(self._around, order)
         if not session.is_taken:
             async with self._entering:
-                await self._wait_for_agent_slot()
+                await self._make_room_for_agent()
                 session.is_taken = True
         return session
 
@@ -197,7 +197,7 @@ class Runner:
         working = len(self._runs)
         return max(0, self._around.options.at_once - working)
 
-    async def _wait_for_agent_slot(self) -> None:
+    async def _make_room_for_agent(self) -> None:
         """Wait until one more agent may run; end the one that has waited longest for a prompt."""
         while True:
             living = [session for session in self._sessions.values() if session.is_taken]
@@ -209,7 +209,7 @@ class Runner:
             else:
                 await asyncio.sleep(FULL_PAUSE)
 
-    async def _end_idle_sessions(self) -> None:
+    async def _end_idle_sessions_periodically(self) -> None:
         """End agents that nobody used for long, and forget sessions that are over."""
         while True:
             await asyncio.sleep(TIDY_EVERY)

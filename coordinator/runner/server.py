@@ -54,7 +54,7 @@ class SignalboxServer:
             "DELETE", f"/runners/{quote(self.runner_id, safe='')}?self=true", patience=3
         )
 
-    async def fetch_next_work(self, free: int) -> dict[str, Any]:
+    async def poll_for_next_work(self, free: int) -> dict[str, Any]:
         """Wait for something to do; {} where there is nothing. `free`: how many runs may be taken now."""
         path = f"/runner/runs?runner_id={quote(self.runner_id, safe='')}&free={free}"
         return await self.request_until_answered("GET", path)
@@ -101,22 +101,20 @@ class SignalboxServer:
         while True:
             try:
                 answer = await self._client.request(method, path, content=content, headers=headers)
-                self._log_server_availability_change(
-                    answer.status_code in AWAY, f"it says {answer.status_code}"
-                )
+                self._update_server_availability(answer.status_code in AWAY, f"it says {answer.status_code}")
                 if answer.status_code < 300:
                     return parse_json_object_answer(answer)
                 broken += answer.status_code == 500
                 if not self.is_away and (answer.status_code != 500 or broken >= BROKEN_TRIES):
-                    raise ServerRefused(answer.status_code, answer_error_detail(answer))
+                    raise ServerRefused(answer.status_code, parse_error_detail_from_response(answer))
             except httpx.TransportError as problem:
-                self._log_server_availability_change(True, str(problem) or type(problem).__name__)
+                self._update_server_availability(True, str(problem) or type(problem).__name__)
             if until is not None and time.monotonic() + pause > until:
                 raise ServerTimedOut("The server did not answer")
             await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311 - no secret
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _log_server_availability_change(self, is_away: bool, reason: str) -> None:
+    def _update_server_availability(self, is_away: bool, reason: str) -> None:
         """Say it once when the server goes, and when it is back."""
         if is_away and not self.is_away:
             log.warning(
@@ -149,7 +147,7 @@ def parse_json_object_answer(answer: httpx.Response) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def answer_error_detail(answer: httpx.Response) -> str:
+def parse_error_detail_from_response(answer: httpx.Response) -> str:
     try:
         detail = answer.json()["detail"]
     except (ValueError, RecursionError, KeyError, TypeError):

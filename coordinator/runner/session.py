@@ -22,7 +22,7 @@ from coordinator.runner.outbox import UpdateOutbox
 from coordinator.runner.pending_updates import PendingUpdates
 from coordinator.runner.process import AgentProcess
 from coordinator.runner.questions import CANCELLED, FORM_CANCELLED, AgentToolCalls, PermissionQuestions
-from coordinator.runner.starting import start_agent_conversation
+from coordinator.runner.starting import start_agent_process_and_terminals
 from coordinator.runner.terminals import SessionTerminals
 from coordinator.runner.turns import RunnerTurn
 
@@ -110,7 +110,7 @@ class RunnerSession:
         if order.images and not (talk.agent_capabilities.get("promptCapabilities") or {}).get("image"):
             raise RunnerRefused(f"{talk.agent.title} does not accept images.")
         await self._record_directory_state()
-        watching = asyncio.create_task(self.end_silent_turn(turn, talk))
+        watching = asyncio.create_task(self.end_turn_when_silent(turn, talk))
         try:
             for _ in range(MOST_REASONS):
                 await self._prompt_agent_and_report_turn(turn, talk, blocks)
@@ -135,7 +135,7 @@ class RunnerSession:
         )
         turn.is_prompted, turn.last_received_at = True, time.monotonic()
         keeps = talk.agent.keeps_commands
-        before = await talk.process.list_agent_descendant_processes() if keeps else set()
+        before = await talk.process.list_agent_process_ids() if keeps else set()
         if turn.is_cancelled:
             return
         try:
@@ -149,7 +149,7 @@ class RunnerSession:
         if turn.refused is not None:
             raise turn.refused
         self._calls.clear_tool_calls()
-        if keeps and turn.is_cancelled and await talk.process.list_agent_descendant_processes() - before:
+        if keeps and turn.is_cancelled and await talk.process.list_agent_process_ids() - before:
             # The next prompt takes the conversation up again, in a new process.
             self._is_without_process = True
             await self._end_session_agent()
@@ -162,7 +162,7 @@ class RunnerSession:
         """Note the state of the directory as the turn starts."""
         assert self._changes is not None
         noting, self._noting = self._noting, None
-        await (noting or self._changes.record_directory_at_turn_start())
+        await (noting or self._changes.snapshot_directory_at_turn_start())
 
     async def _report_turn_file_changes(self) -> None:
         """Report what the turn has changed so far."""
@@ -225,14 +225,14 @@ class RunnerSession:
     async def _start_conversation(self, order: RunnerOrder) -> AgentConversation:
         """Start the agent and get to the conversation. Raises AgentFailed, RunnerRefused, ServerRefused."""
         around, known_state = self._around, self._remembered_session
-        agent = around.find_startable_agent(order.agent or known_state.remembered_session_text("agent"))
-        directory = await known_state.choose_working_directory(order)
+        agent = around.require_startable_agent(order.agent or known_state.remembered_session_text("agent"))
+        directory = await known_state.prepare_working_directory(order)
         earlier = await known_state.find_earlier_conversation_id(order)
         if earlier and agent.opens_once_a_minute:
-            await self.wait_for_next_minute()
+            await self.wait_until_reopening_allowed()
         self._early = PendingUpdates(around.capacity)
         self._calls.clear_tool_calls()
-        self._terminals, talk = await start_agent_conversation(
+        self._terminals, talk = await start_agent_process_and_terminals(
             around,
             agent,
             self.id,
@@ -245,7 +245,7 @@ class RunnerSession:
         )
         self._talk, self._is_without_process = talk, False
         self._changes = TurnChanges(self.id, directory, around.memory.folder)
-        self._noting = asyncio.create_task(self._changes.record_directory_at_turn_start())
+        self._noting = asyncio.create_task(self._changes.snapshot_directory_at_turn_start())
         handed = await gateway.fetch_agent_gateway_access(
             around.server, around.options.url, self.id, agent.name
         )
@@ -282,7 +282,7 @@ class RunnerSession:
         for update in (*first, *(early.take_out_pending_updates() if early else ())):
             self._queue_session_update(update)
 
-    async def wait_for_next_minute(self) -> None:
+    async def wait_until_reopening_allowed(self) -> None:
         """Wait until the minute (UTC) in which the conversation was last opened is over. Raises AgentFailed."""
         opened_at = self._remembered_session.remembered_session_value("opened_at")
         while isinstance(opened_at, int | float) and time.time() // 60 == opened_at // 60:
@@ -381,7 +381,7 @@ class RunnerSession:
     # --- what the agent says ----------------------------------------------------------------------------------
 
     def handle_agent_update(self, update: dict[str, Any]) -> None:
-        if self._talk is not None and not self._talk.apply_agent_update(update):
+        if self._talk is not None and not self._talk.record_agent_update_and_check_new(update):
             return
         self._calls.merge_tool_call_update(update)
         if self.turn is not None:
@@ -437,7 +437,7 @@ class RunnerSession:
         else:
             self._outbox.queue_update(self._last_run, update)
 
-    async def end_silent_turn(self, turn: RunnerTurn, talk: AgentConversation) -> None:
+    async def end_turn_when_silent(self, turn: RunnerTurn, talk: AgentConversation) -> None:
         """End a turn in which nothing happens any more, though the agent neither works nor waits for anybody."""
         longest = self._around.options.silence
         while True:

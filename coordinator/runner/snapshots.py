@@ -119,7 +119,7 @@ class ShadowRepository:
         zero = b"0" * (40 if self._work_tree.format == "sha1" else 64)
         lines = [b"0 %b\t%b%b" % (zero, inside, path) for path in deleted_paths]
         for path in other:
-            if index_entry := self._build_index_entry(path):
+            if index_entry := self._store_blob_and_build_index_entry(path):
                 lines.append(
                     b"%b %b\t%b%b" % (*(entry_text.encode() for entry_text in index_entry), inside, path)
                 )
@@ -132,7 +132,7 @@ class ShadowRepository:
     def _copy_git_index_and_excludes(self) -> None:
         """Start with a copy of the work tree's index, as old as it, and with what it excludes."""
         with open(os.path.join(self._folder, "info", "exclude"), "wb") as own_file:
-            for path in (user_git_excludes_file(self._work_tree.top), self._work_tree.excludes):
+            for path in (find_user_git_excludes_path(self._work_tree.top), self._work_tree.excludes):
                 if path and os.path.isfile(path):
                     with open(path, "rb") as user_file:
                         own_file.write(user_file.read(MOST_EXCLUDES) + b"\n")
@@ -168,7 +168,7 @@ class ShadowRepository:
                 other.add(path)
         return sorted(deleted_paths), sorted(other - deleted_paths), cut
 
-    def _build_index_entry(self, path: bytes) -> tuple[str, str] | None:
+    def _store_blob_and_build_index_entry(self, path: bytes) -> tuple[str, str] | None:
         """Return a file's mode and the name of its blob, None for what git keeps no content of."""
         full_path = os.path.join(os.fsencode(self._work_tree.directory), path)
         try:
@@ -178,13 +178,15 @@ class ShadowRepository:
             if not stat.S_ISREG(file_status.st_mode):
                 return None
             mode = PROGRAM if file_status.st_mode & stat.S_IXUSR else FILE
-            return mode, self._store_git_blob(self._read_file_content_or_digest(full_path, file_status))
+            return mode, self._store_git_blob(
+                self._read_file_content_or_change_marker(full_path, file_status)
+            )
         except FileNotFoundError:
             return None
         except OSError as problem:
             return FILE, self._store_git_blob(b"\0cannot be read: %b" % str(problem.errno).encode())
 
-    def _read_file_content_or_digest(self, path: bytes, file_status: os.stat_result) -> bytes:
+    def _read_file_content_or_change_marker(self, path: bytes, file_status: os.stat_result) -> bytes:
         """Return a file's content; of what is too large, what changes when it changes."""
         if file_status.st_size <= min(MOST_OF_A_FILE, self._left):
             # Should it have become a pipe since, nobody waits for it.
@@ -210,7 +212,7 @@ class ShadowRepository:
         return name
 
 
-def user_git_excludes_file(directory: str) -> str:
+def find_user_git_excludes_path(directory: str) -> str:
     """Return the file in which the runner's user names what no repository shall see; "" where there is none."""
     try:
         git_output = run_git(

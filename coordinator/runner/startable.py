@@ -218,7 +218,7 @@ class StartableAgent:
         return offer if self.abilities is None else {**offer, "abilities": dict(self.abilities)}
 
 
-def find_startable_agents(
+def find_startable_and_missing_agents(
     wanted_agents: Mapping[str, AgentOptions], path: str | None = None
 ) -> tuple[list[StartableAgent], list[dict[str, Any]]]:
     """Return the agents that can be started, and of those that cannot {name, title, how, is_configured}.
@@ -235,9 +235,9 @@ def find_startable_agents(
         if not agent_options.enabled:
             continue
         agent, how = (
-            find_configured_agent(name, agent_options, path)
+            resolve_configured_agent_or_reason(name, agent_options, path)
             if agent_options.command
-            else find_known_agent(agents_by_name[name], agent_options, path)
+            else resolve_known_agent_or_reason(agents_by_name[name], agent_options, path)
         )
         if agent is not None:
             startable.append(agent)
@@ -249,7 +249,7 @@ def find_startable_agents(
     return startable, missing
 
 
-def find_configured_agent(
+def resolve_configured_agent_or_reason(
     name: str, options: AgentOptions, path: str | None
 ) -> tuple[StartableAgent | None, str]:
     """Return the agent whose command the settings name, or what its command lacks.
@@ -282,7 +282,7 @@ def find_configured_agent(
     ), ""
 
 
-def find_known_agent(
+def resolve_known_agent_or_reason(
     known_program: KnownAgentProgram, options: AgentOptions, path: str | None
 ) -> tuple[StartableAgent | None, str]:
     programs = {need: shutil.which(need, path=path) for need in known_program.needs}

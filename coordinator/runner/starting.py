@@ -14,7 +14,7 @@ from coordinator.runner.startable import StartableAgent
 from coordinator.runner.terminals import ReportOutput, SessionTerminals
 
 
-async def start_agent_conversation(
+async def start_agent_process_and_terminals(
     around: RunnerContext,
     agent: StartableAgent,
     session_id: str,
@@ -33,7 +33,7 @@ async def start_agent_conversation(
         passes=around.options.passes,
         key=around.options.key,
         session_id=session_id,
-        mark=around.guard.create_process_environment_mark(),
+        mark=around.guard.create_process_environment_tag(),
     )
     directories = around.directories.with_additional_allowed_directory(directory)
     terminals = SessionTerminals(around.guard, directories, env, wrote)

@@ -36,7 +36,7 @@ class AgentTerminal:
         self._report_timer: asyncio.TimerHandle | None = None
         self.status: dict[str, int | str | None] | None = None
         self._reading = asyncio.create_task(self._collect_terminal_output())
-        self.ended = asyncio.create_task(self._wait_for_command_exit())
+        self.ended = asyncio.create_task(self._wait_for_exit_and_report_status())
 
     @property
     def terminal_output(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class AgentTerminal:
                     wait, self._report_terminal_output_now
                 )
 
-    async def _wait_for_command_exit(self) -> None:
+    async def _wait_for_exit_and_report_status(self) -> None:
         code = await self.process.wait()
         # What it left in the pipe; a child that it left behind may hold that open.
         await asyncio.wait({self._reading}, timeout=REST)
@@ -130,22 +130,22 @@ class SessionTerminals:
 
     def answer_output_request(self, params: dict[str, Any]) -> dict[str, Any]:
         """Answer terminal/output. Raises RunnerRefused."""
-        return self.find_terminal_by_id(params).terminal_output
+        return self.require_terminal_by_id(params).terminal_output
 
     async def wait_for_terminal_exit(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Answer terminal/wait_for_exit. Raises RunnerRefused."""
-        terminal = self.find_terminal_by_id(params)
+        """Answer terminal/wait_for_exit_and_clean_up. Raises RunnerRefused."""
+        terminal = self.require_terminal_by_id(params)
         await asyncio.shield(terminal.ended)
         return dict(terminal.status or {})
 
     async def kill_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
         """Answer terminal/kill: what it wrote can still be read. Raises RunnerRefused."""
-        await self._guard.end_guarded_process(self.find_terminal_by_id(params).process, 1.0)
+        await self._guard.end_guarded_process(self.require_terminal_by_id(params).process, 1.0)
         return {}
 
     async def release_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
         """Answer terminal/release. Raises RunnerRefused."""
-        terminal = self.find_terminal_by_id(params)
+        terminal = self.require_terminal_by_id(params)
         await self._end_terminal(terminal)
         self._terminals.pop(str(params.get("terminalId")), None)
         return {}
@@ -172,7 +172,7 @@ class SessionTerminals:
         if terminal := self._terminals.get(terminal_id):
             self._report_output(terminal_id, terminal.terminal_output_tail, terminal.status)
 
-    def find_terminal_by_id(self, params: dict[str, Any]) -> AgentTerminal:
+    def require_terminal_by_id(self, params: dict[str, Any]) -> AgentTerminal:
         terminal = self._terminals.get(str(params.get("terminalId")))
         if terminal is None:
             raise RunnerRefused("There is no such terminal")

@@ -23,13 +23,15 @@ MOST_NAMED = 5
 ADDING = threading.Lock()  # git reads the others' notes, and fails where one is half made
 
 
-async def create_worktree(session_id: str, directory: str, state: str) -> str:
+async def get_or_create_worktree(session_id: str, directory: str, state: str) -> str:
     """Return the directory's counterpart in the session's work tree, made if need be. Raises RunnerRefused."""
-    return await asyncio.to_thread(create_worktree_blocking, session_id, os.path.realpath(directory), state)
+    return await asyncio.to_thread(
+        get_or_create_worktree_blocking, session_id, os.path.realpath(directory), state
+    )
 
 
 async def find_worktree(session_id: str, state: str) -> str | None:
-    """Return what `create_worktree` returned for a session whose work tree is kept, None without one.
+    """Return what `get_or_create_worktree` returned for a session whose work tree is kept, None without one.
 
     Raises RunnerRefused.
     """
@@ -44,7 +46,7 @@ async def remove_worktree(session_id: str, directory: str, state: str, *, discar
     await asyncio.to_thread(remove_worktree_blocking, session_id, os.path.realpath(directory), state, discard)
 
 
-def create_worktree_blocking(session_id: str, directory: str, state: str) -> str:
+def get_or_create_worktree_blocking(session_id: str, directory: str, state: str) -> str:
     folder, note = worktree_folder_and_note(session_id, state)
     if tree := find_worktree_blocking(session_id, state):
         return tree
@@ -73,7 +75,7 @@ def create_worktree_blocking(session_id: str, directory: str, state: str) -> str
     try:
         check_out_worktree(top, path, branch, start_output)
         if not is_inside_folder(os.path.realpath(path), os.path.realpath(works_in)):
-            unregister_worktree(top, path, branch, start_output)
+            remove_worktree_and_unused_branch(top, path, branch, start_output)
             raise RunnerRefused(f"In the last commit of {top}, {inside} leads out of the repository.")
         os.makedirs(works_in, exist_ok=True)
     except (GitFailed, OSError) as problem:
@@ -127,7 +129,9 @@ def remove_worktree_blocking(session_id: str, directory: str, state: str, discar
     if os.path.isdir(path) and not discard:
         require_committed_worktree(path, top)
     try:
-        unregister_worktree(top, path, str(worktree_note["branch"]), str(worktree_note["began"]))
+        remove_worktree_and_unused_branch(
+            top, path, str(worktree_note["branch"]), str(worktree_note["began"])
+        )
     except GitFailed as problem:
         if os.path.isdir(top):
             raise RunnerRefused(f"The work tree {path} could not be removed: {problem}") from None
@@ -163,7 +167,7 @@ def require_committed_worktree(path: str, top: str) -> None:
         raise RunnerRefused(f"It is not known whether {path} holds uncommitted work: {problem}") from None
     if files := [line[3:].decode("utf-8", "replace") for line in status_output.split(b"\0") if line]:
         raise RunnerRefused(
-            f"The work tree holds uncommitted work in {format_file_count(files)}. Have it committed, or discard it."
+            f"The work tree holds uncommitted work in {summarize_file_names(files)}. Have it committed, or discard it."
         )
     if not git_output:
         raise RunnerRefused(
@@ -175,12 +179,12 @@ def require_committed_worktree(path: str, top: str) -> None:
         )
 
 
-def format_file_count(files: list[str]) -> str:
+def summarize_file_names(files: list[str]) -> str:
     named_files = ", ".join(files[:MOST_NAMED]) + (", …" if len(files) > MOST_NAMED else "")
     return f"1 file ({named_files})" if len(files) == 1 else f"{len(files):,} files ({named_files})"
 
 
-def unregister_worktree(top: str, path: str, branch: str, began: str) -> None:
+def remove_worktree_and_unused_branch(top: str, path: str, branch: str, began: str) -> None:
     """Remove the work tree, and its branch where that is where it began. Raises GitFailed."""
     if os.path.isdir(path):
         run_git("worktree", "remove", "--force", "--force", path, directory=top, within=CHECKED_OUT_WITHIN)

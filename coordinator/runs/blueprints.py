@@ -96,7 +96,7 @@ def mask_blueprint_for_key(key: KeyIdentity, shape: dict[str, Any]) -> dict[str,
     )
 
 
-def has_blueprint_run_in_progress(key: KeyIdentity, name: str) -> bool:
+def has_key_blueprint_run_in_progress(key: KeyIdentity, name: str) -> bool:
     """Say whether a runner of this key has a run of the blueprint in hand, and so needs all of it."""
     if not key.scopes & TAKE_RUNS:
         return False

@@ -93,7 +93,7 @@ def agent_in_parameters(parameters: Any) -> str | None:
     return agent if isinstance(agent, str) else None
 
 
-def load_braked_agent_names(run: Run, runner: Runner | None) -> set[str | None]:
+def load_agent_names_for_brakes(run: Run, runner: Runner | None) -> set[str | None]:
     """Return the names by which a brake may mean a run's agent: where none is chosen, of all that the runner offers."""
     offered = load_runner_offers([runner.pk]).get(runner.pk) if runner is not None else None
     return agent_names_for_run(run, load_chosen_agents(run), runner, offered)
@@ -106,7 +106,7 @@ def load_chosen_agents(run: Run) -> set[str]:
 
 
 def agent_names_for_run(run: Run, chosen: set[str], runner: Runner | None, offers: Any) -> set[str | None]:
-    """Return what `load_braked_agent_names` does, where it is known what was chosen and what the runner offers."""
+    """Return what `load_agent_names_for_brakes` does, where it is known what was chosen and what the runner offers."""
     names = chosen or {agent_offer["name"] for agent_offer in offered_agents(offers)}
     profile = runner.executor_profile if runner is not None else None
     return {run.agent_name, profile, *names, *(PROGRAMS.get(name) for name in names)}

@@ -58,7 +58,7 @@ _sandbox_place = threading.Lock()  # one thread at most waits for the child, how
 def require_valid_parameters(parameters: dict[str, Any], schema: Any, agent: str | None) -> None:
     """Raise BadRequest, with the faults and the schema, where the parameters do not meet it."""
     schema = PROMPT_ALONE if schema is None else schema
-    errors = validate_run_parameters(parameters, schema, agent or NO_AGENT)
+    errors = find_run_parameter_errors(parameters, schema, agent or NO_AGENT)
     if errors:
         raise BadRequest(
             {
@@ -71,7 +71,7 @@ def require_valid_parameters(parameters: dict[str, Any], schema: Any, agent: str
         )
 
 
-def validate_run_parameters(parameters: dict[str, Any], schema: Any, agent: str) -> list[dict[str, str]]:
+def find_run_parameter_errors(parameters: dict[str, Any], schema: Any, agent: str) -> list[dict[str, str]]:
     """Return what does not meet the schema. Raises BadRequest for a schema that cannot be applied, and ServiceBusy."""
     size = len(msgspec.json.encode(parameters))
     if schema is PROMPT_ALONE or schema is DRIVEN:
@@ -81,7 +81,7 @@ def validate_run_parameters(parameters: dict[str, Any], schema: Any, agent: str)
     try:
         if schemas.is_schema_validation_bounded(parameters, schema, size):
             return schemas.find_schema_errors(parameters, schema)
-        return validate_parameters_in_sandbox(parameters, schema)
+        return find_parameter_errors_in_sandbox(parameters, schema)
     except schemas.InapplicableSchema as problem:
         raise BadRequest(f"The parameters_schema of {agent} cannot be applied: {problem}") from None
     except JobFailed:
@@ -94,7 +94,7 @@ def validate_run_parameters(parameters: dict[str, Any], schema: Any, agent: str)
         raise ServiceBusy(BUSY, retry_after=1) from None
 
 
-def validate_parameters_in_sandbox(parameters: dict[str, Any], schema: Any) -> list[dict[str, str]]:
+def find_parameter_errors_in_sandbox(parameters: dict[str, Any], schema: Any) -> list[dict[str, str]]:
     """Return what does not meet the schema. Raises Inapplicable, ServiceBusy and SandboxError."""
     if not _sandbox_place.acquire(timeout=VALIDATION_WAIT_SECONDS):
         raise ServiceBusy(BUSY, retry_after=1)

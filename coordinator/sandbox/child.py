@@ -17,7 +17,7 @@ from coordinator.sandbox.limits import (
     ProcessLimits,
     confine_process,
     forbid_processes_files_and_network,
-    set_job_timers,
+    kill_process_on_job_timeout,
 )
 
 Job = Callable[[dict[str, object], bytes], frames.Frame]
@@ -26,7 +26,7 @@ MOST_BYTES = 64 * 1024 * 1024  # of one job's data
 DONE, OVER, FAILED = "done", "over", "failed"
 
 
-def answer_jobs_from_stdin(module: str, limits: ProcessLimits) -> None:
+def confine_process_and_serve_jobs(module: str, limits: ProcessLimits) -> None:
     """Confine this process, then answer the jobs of `module` (its JOBS, by name) on stdin until that is closed."""
     jobs: Mapping[str, Job] = importlib.import_module(module).JOBS
     confine_process(limits)
@@ -54,7 +54,7 @@ def answer_sandbox_job(jobs: Mapping[str, Job], limits: ProcessLimits, frame: fr
     facts, body = frame
     ticket = facts.pop("ticket", None)
     try:
-        with set_job_timers(limits):
+        with kill_process_on_job_timeout(limits):
             answer_facts, answer_body = jobs[str(facts["job"])](facts, body)
             return frames.pack_frame({**answer_facts, "status": DONE, "ticket": ticket}, answer_body)
     except (JobTimeout, MemoryError, RecursionError):

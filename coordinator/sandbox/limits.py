@@ -44,7 +44,7 @@ def confine_process(limits: ProcessLimits) -> None:
     set_resource_limit(resource.RLIMIT_CORE, 0)
     set_resource_limit(resource.RLIMIT_FSIZE, 0)
     set_resource_limit(resource.RLIMIT_AS, limits.memory_bytes)
-    set_resource_limit(resource.RLIMIT_NOFILE, find_highest_open_file() + 1)
+    set_resource_limit(resource.RLIMIT_NOFILE, find_highest_open_descriptor() + 1)
     if not limits.fork_each:
         forbid_processes_files_and_network(reading=True)
 
@@ -68,11 +68,11 @@ def set_resource_limit(resource_kind: int, value: int) -> None:
         resource.setrlimit(resource_kind, (value, value))
 
 
-def find_highest_open_file() -> int:
-    return max(number for number in range(256) if is_file_open(number))
+def find_highest_open_descriptor() -> int:
+    return max(number for number in range(256) if is_file_descriptor_open(number))
 
 
-def is_file_open(number: int) -> bool:
+def is_file_descriptor_open(number: int) -> bool:
     try:
         os.fstat(number)
     except OSError:
@@ -81,7 +81,7 @@ def is_file_open(number: int) -> bool:
 
 
 @contextmanager
-def set_job_timers(limits: ProcessLimits) -> Iterator[None]:
+def kill_process_on_job_timeout(limits: ProcessLimits) -> Iterator[None]:
     """Have the kernel end this process where the block takes longer than `limits`: its signals are not caught."""
     signal.setitimer(signal.ITIMER_VIRTUAL, limits.cpu_seconds)
     signal.setitimer(signal.ITIMER_REAL, limits.wall_seconds)
@@ -96,7 +96,8 @@ def set_job_timers(limits: ProcessLimits) -> Iterator[None]:
 def limit_cpu_time(cpu_seconds: float) -> Iterator[None]:
     """Raise JobTimeout in the block after that much processor time, or sooner where an outer block has less left.
 
-    Python code is interrupted between its steps. A library that does not come back is ended by `set_job_timers`.
+    Python code is interrupted between its steps. A library that does not come back is ended by
+    `kill_process_on_job_timeout`.
     """
 
     def raise_job_timeout(_signal: int, _frame: object) -> None:

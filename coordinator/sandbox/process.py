@@ -35,10 +35,10 @@ MOST_ANSWER = 16 * 1024 * 1024  # bytes
 _BOOT = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from coordinator.sandbox.child import answer_jobs_from_stdin
+from coordinator.sandbox.child import confine_process_and_serve_jobs
 from coordinator.sandbox.limits import ProcessLimits
 import json
-answer_jobs_from_stdin(sys.argv[2], ProcessLimits(**json.loads(sys.argv[3])))
+confine_process_and_serve_jobs(sys.argv[2], ProcessLimits(**json.loads(sys.argv[3])))
 """
 
 

@@ -165,7 +165,9 @@ def group_hits_by_session(
     return groups
 
 
-def search_session_events(session_id: str, text: str, limit: int = MOST_IN_SESSION) -> IndexWalkResult | None:
+def find_event_ids_in_session(
+    session_id: str, text: str, limit: int = MOST_IN_SESSION
+) -> IndexWalkResult | None:
     """Return the newest events of one session in which the terms are; None where none was asked for."""
     question = SearchQuery(text, session_id=session_id)
     return walk_search_index(question, None, limit) if question.search_terms else None
@@ -200,7 +202,8 @@ def build_search_labels_and_limits(
             groups.append(sessions)
             agent_names = ()
     since, until = (
-        None if at is None else instants.to_microseconds(at) for at in (question.since, question.until)
+        None if at is None else instants.instant_to_microseconds(at)
+        for at in (question.since, question.until)
     )
     within = load_session_first_and_last_instant(question.session_id) if question.session_id else None
     return groups, SearchLimits(before, since, until, agent_names, within)

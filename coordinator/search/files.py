@@ -12,7 +12,7 @@ from typing import Any
 from django.db import connection
 from django.db.models.expressions import RawSQL
 
-from coordinator.engine.values import case_insensitive_like
+from coordinator.engine.values import case_insensitive_like_operator
 from coordinator.models import Event
 from coordinator.models.agent_names import expand_agent_name
 from coordinator.search.paths import LONGEST
@@ -60,7 +60,7 @@ def find_touched_files_matching_path(text: str) -> list[TouchedFile]:
     exactly = query_touched_files("path = %s", [text])
     if exactly:
         return exactly
-    like = f"path {case_insensitive_like()} %s ESCAPE '!'"
+    like = f"path {case_insensitive_like_operator()} %s ESCAPE '!'"
     pattern = text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
     return query_touched_files(like, [f"%/{pattern.lstrip('/')}"]) or query_touched_files(
         like, [f"%{pattern}%"]
@@ -167,14 +167,14 @@ def load_file_touch_events(ids: Sequence[int]) -> dict[int, Any]:
     return rows
 
 
-def sessions_touching_file(text: str) -> RawSQL:
+def session_ids_touching_file_sql(text: str) -> RawSQL:
     """Return a query for the ids of the sessions that touched one of the files that somebody means."""
     ids = [file.id for file in find_touched_files_matching_path(text)] or [-1]
     touching = "SELECT DISTINCT session_id FROM sbx_file_touches WHERE file_id IN"
     return RawSQL(f"{touching} ({', '.join(['%s'] * len(ids))})", ids)  # noqa: S611 # constants
 
 
-def sessions_calling_tool(tool: str) -> RawSQL:
+def session_ids_calling_tool_sql(tool: str) -> RawSQL:
     """Return a query for the ids of the sessions that called a tool."""
     return RawSQL("SELECT session_id FROM sbx_session_tools WHERE tool = %s", [tool])
 

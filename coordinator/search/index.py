@@ -220,7 +220,7 @@ def plan_index_query_for_edge_lexemes(
         return (
             TermPlan(term, [group])
             if len(group) <= FEW_WORDS
-            else TermPlan(term, index_groups_for_complete_lexemes(term), [group])
+            else TermPlan(term, list_groups_for_complete_lexemes(term), [group])
         )
     few = [
         [SearchTerm((word,)) for word in part_words]
@@ -232,10 +232,10 @@ def plan_index_query_for_edge_lexemes(
         for part_words in known_parts
         if FEW_WORDS < len(part_words) <= most
     ]
-    return TermPlan(term, [*index_groups_for_complete_lexemes(term), *few], many, by_text=True)
+    return TermPlan(term, [*list_groups_for_complete_lexemes(term), *few], many, by_text=True)
 
 
-def index_groups_for_complete_lexemes(term: SearchTerm) -> list[Group]:
+def list_groups_for_complete_lexemes(term: SearchTerm) -> list[Group]:
     """Return what is asked for those words of a term that are whole."""
     edge_words = term.words[int(term.opens) : len(term.words) - int(term.prefix)]
     return [[SearchTerm(edge_words)]] if edge_words else []
@@ -321,7 +321,7 @@ class IndexWalker:
             candidates = self.walk_events_in_index_groups(groups, top, CHECKED_AT_ONCE)
             for start in range(0, len(candidates.ids), self.text_check_batch_size):
                 some = candidates.ids[start : start + self.text_check_batch_size]
-                ids += filter_events_by_text_patterns(some, patterns, is_deep=self.is_deep)
+                ids += filter_event_ids_by_stored_text(some, patterns, is_deep=self.is_deep)
                 if len(ids) >= limit:
                     ids = ids[:limit]
                     return IndexWalkResult(ids, load_event_search_position(ids[-1]))
@@ -429,7 +429,7 @@ def load_event_search_position(event_id: int) -> SearchPosition:
     return SearchPosition(row[0] if row else 0, event_id)
 
 
-def filter_events_by_text_patterns(
+def filter_event_ids_by_stored_text(
     ids: Sequence[int], patterns: Sequence[re.Pattern[str]], *, is_deep: bool = False
 ) -> list[int]:
     """Return those of the events whose texts have every one of the patterns."""

@@ -45,9 +45,9 @@ def load_indexing_progress() -> IndexingProgress:
     swept, cut_upto, cut, to_cut, filed, newest, changes, followed = row
     waiting, complete_until = 0, None
     if swept is not None and swept < newest:
-        waiting, complete_until = count_events_before_index_sweep(swept)
+        waiting, complete_until = count_and_date_unswept_events(swept)
     elif changes > MANY_CHANGES:
-        waiting, complete_until = count_events_waiting_for_index(followed)
+        waiting, complete_until = count_and_date_unindexed_events(followed)
     return IndexingProgress(
         events=indexing_percent_done(swept, newest) if swept is not None and swept < newest else None,
         pieces=indexing_percent_done(cut, to_cut) if cut_upto is not None and to_cut else None,
@@ -57,7 +57,7 @@ def load_indexing_progress() -> IndexingProgress:
     )
 
 
-def count_events_waiting_for_index(followed: int) -> tuple[int, datetime | None]:
+def count_and_date_unindexed_events(followed: int) -> tuple[int, datetime | None]:
     """Return how many events came after the change up to which the index is complete, and when the first did."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -69,7 +69,7 @@ def count_events_waiting_for_index(followed: int) -> tuple[int, datetime | None]
     return number, None if at is None else instants.instant_from_microseconds(at * 1000)
 
 
-def count_events_before_index_sweep(swept: int) -> tuple[int, datetime | None]:
+def count_and_date_unswept_events(swept: int) -> tuple[int, datetime | None]:
     """Return how many events a sweep still has before it, and when the first of them was received."""
     with connection.cursor() as cursor:
         cursor.execute(

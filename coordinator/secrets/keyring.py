@@ -113,7 +113,7 @@ def load_or_create_keyring() -> CredentialKeyring:
     file = keyring_path()
     try:
         if not file.exists():
-            create_keyring_file(file)
+            create_keyring_file_if_missing(file)
         private_files.make_file_private(file)
         status = file.stat()
         return parse_keyring_file(str(file), status.st_mtime_ns, status.st_ino)
@@ -132,7 +132,7 @@ def parse_keyring_file(file: str, _changed: int, _inode: int) -> CredentialKeyri
     return CredentialKeyring(keys)
 
 
-def create_keyring_file(file: Path) -> None:
+def create_keyring_file_if_missing(file: Path) -> None:
     """Make the file with its first key, and its folder; where another process was faster, its file stays."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary_path = write_temporary_keyring(file, CredentialKeyring(dict([generate_keyring_key()])))

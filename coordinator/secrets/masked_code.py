@@ -29,7 +29,7 @@ _ASSIGNED = re2.compile(r"([A-Za-z_][A-Za-z0-9_]*)=[\"']?MASKED")
 MOST_NAMES = 20
 
 
-def can_run_hidden_value(shown_value: Any) -> bool:
+def can_value_run_masked_secret(shown_value: Any) -> bool:
     """Say whether a masked value may be decoded or run. Where that is unknown, the answer is yes."""
     if not find_masks_in_value(shown_value):
         return False

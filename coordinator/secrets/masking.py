@@ -76,7 +76,7 @@ class SecretMasker:
     def mask_json_bytes(self, raw: bytes) -> str:
         if shapes.MARKS.search(raw) is None:
             return raw.decode()
-        return msgspec.json.encode(self._mask_decoded_value(msgspec.json.decode(raw))).decode()
+        return msgspec.json.encode(self._mask_decoded_value_in_place(msgspec.json.decode(raw))).decode()
 
     def mask_values_and_texts(
         self, values: Sequence[Any], texts: Sequence[str | None]
@@ -105,7 +105,9 @@ class SecretMasker:
             return self.mask_text(value)
         raw = msgspec.json.encode(value, enc_hook=str)
         return (
-            value if shapes.MARKS.search(raw) is None else self._mask_decoded_value(msgspec.json.decode(raw))
+            value
+            if shapes.MARKS.search(raw) is None
+            else self._mask_decoded_value_in_place(msgspec.json.decode(raw))
         )
 
     def mask_text(self, text: str | None) -> str | None:
@@ -151,10 +153,14 @@ class SecretMasker:
         """Return where secrets are in a text, in order, and how far it was read; of two that overlap, the first."""
         secrets_found: list[Found] = []
         end = 0
-        named_secrets = find_named_secrets(raw, judged=self.judged)
-        after_commands = find_command_passwords(raw, judged=self.judged)
+        named_secrets = iterate_named_secret_candidates(raw, judged=self.judged)
+        after_commands = iterate_command_password_candidates(raw, judged=self.judged)
         for start, stop, kind in merge(
-            find_vendor_keys(raw), find_secrets_by_shape(raw), named_secrets, after_commands, key=_start
+            iterate_vendor_key_candidates(raw),
+            iterate_shaped_secret_candidates(raw),
+            named_secrets,
+            after_commands,
+            key=_start,
         ):
             self._candidates_left -= 1
             if self._candidates_left < 0:
@@ -165,13 +171,13 @@ class SecretMasker:
                 end = stop
         return secrets_found, len(raw)
 
-    def _mask_decoded_value(self, root: Any) -> Any:
+    def _mask_decoded_value_in_place(self, root: Any) -> Any:
         """Mask a freshly decoded value in place and return it."""
         top = [root]
         waiting: list[Any] = [top]
         while waiting:
             holder = waiting.pop()
-            for key, item in self._find_masks_for_container_items(holder):
+            for key, item in self._mask_names_and_find_item_masks(holder):
                 holder[key] = item
             waiting += [
                 inner_value
@@ -180,7 +186,7 @@ class SecretMasker:
             ]
         return top[0]
 
-    def _find_masks_for_container_items(self, holder: Any) -> list[tuple[Any, str]]:
+    def _mask_names_and_find_item_masks(self, holder: Any) -> list[tuple[Any, str]]:
         """Return what of a list or object is replaced, and by what; the names of an object are masked at once."""
         if isinstance(holder, list):
             return self._find_masks_for_list_items(holder)
@@ -354,7 +360,7 @@ LONGEST_BARE = 1_000
 EQUALS = ord("=")
 
 
-def find_vendor_keys(raw: bytes) -> Iterator[Found]:
+def iterate_vendor_key_candidates(raw: bytes) -> Iterator[Found]:
     """Yield (start, stop, kind) of keys of known makers; kind is "" where a text only begins like one."""
     match = _KEY_BEGINS.search(raw)
     while match:
@@ -368,7 +374,7 @@ def find_vendor_keys(raw: bytes) -> Iterator[Found]:
         match = _KEY_BEGINS.search(raw, key_match.end() if key_match else start + 1)
 
 
-def find_secrets_by_shape(raw: bytes) -> Iterator[Found]:
+def iterate_shaped_secret_candidates(raw: bytes) -> Iterator[Found]:
     """Yield (start, stop, kind) of other known shapes and headers; kind is "" where a text is none after all."""
     for match in _ANY.finditer(raw):
         number, (start, stop) = first_matching_secret_shape(raw, *match.span())
@@ -387,7 +393,7 @@ def first_matching_secret_shape(raw: bytes, start: int, stop: int) -> tuple[int,
     return 0, (start, start)
 
 
-def find_command_passwords(raw: bytes, *, judged: bool) -> Iterator[Found]:
+def iterate_command_password_candidates(raw: bytes, *, judged: bool) -> Iterator[Found]:
     """Yield (start, stop, kind) of passwords in commands' short flags: `mysql -psecret`.
 
     `judged`: none that could be a path or an address, for a person must see those.
@@ -402,7 +408,7 @@ def find_command_passwords(raw: bytes, *, judged: bool) -> Iterator[Found]:
             )
 
 
-def find_named_secrets(raw: bytes, *, judged: bool) -> Iterator[Found]:
+def iterate_named_secret_candidates(raw: bytes, *, judged: bool) -> Iterator[Found]:
     """Yield (start, stop, kind) of values next to the names of secrets; kind is "" where a value is none.
 
     `judged`: the word after a flag may be a program to run, so it must look like the flag's value.
@@ -477,7 +483,7 @@ def is_probably_code_expression(text: str, after: bytes) -> bool:
     return after[:1] in (b"(", b"[") or after == b"?." or shapes.CODE.search(text) is not None
 
 
-def create_masker(*, judged: bool = False) -> SecretMasker | None:
+def create_masker_if_enabled(*, judged: bool = False) -> SecretMasker | None:
     """Return a masker, or None where masking is switched off."""
     return SecretMasker(judged=judged) if settings.MASK_SECRETS else None
 
@@ -487,7 +493,7 @@ def mask_secrets(value: Any, *, judged: bool = False) -> Any:
 
     Raises RequestTooLarge where the rest of what a person is to judge would be left out.
     """
-    masker = create_masker(judged=judged)
+    masker = create_masker_if_enabled(judged=judged)
     if masker is None:
         return value
     shown_value = masker.mask_value(value)

@@ -31,19 +31,19 @@ def find_idle_session_ids(session_ids: Iterable[str], now: datetime) -> set[str]
     sessions = Session.objects.filter(pk__in=list(session_ids))
     return {
         session.pk
-        for session in sessions_without_open_run(sessions)
+        for session in running_sessions_without_open_run(sessions)
         if now - last_session_activity(session, now) >= silent
     }
 
 
-def find_silent_session_ids(now: datetime, session_id: str | None = None) -> list[str]:
+def find_session_ids_ended_by_silence(now: datetime, session_id: str | None = None) -> list[str]:
     """Return the self-reported sessions (or the given one) that SIGNALBOX_SESSION_SILENT_AFTER ends.
 
     One that waits for a person is not among them: it is we who have not answered. One whose call was answered with
     "wait" was answered, and a request that no longer waits needs no answer.
     """
     silent = timedelta(seconds=settings.SESSION_SILENT_AFTER)
-    cutoff = instants.to_microseconds(now - silent)
+    cutoff = instants.instant_to_microseconds(now - silent)
     permission_contexts = PermissionContext.objects.filter(
         Q(waits_until__isnull=True) | Q(waits_until__gt=now),
         session_id=OuterRef("pk"),
@@ -53,7 +53,7 @@ def find_silent_session_ids(now: datetime, session_id: str | None = None) -> lis
     reported = Q(executor_profile__in=OBSERVED_PROFILES) | Q(last_source__in=OBSERVED_SOURCES)
     quiet = Q(last_us__lte=cutoff) | Q(last_us=None)
     among = Session.objects.all() if session_id is None else Session.objects.filter(pk=session_id)
-    silent_ids = sessions_without_open_run(among).filter(
+    silent_ids = running_sessions_without_open_run(among).filter(
         reported, quiet, ~Exists(permission_contexts), executor_session_id__isnull=False
     )
     return [
@@ -69,12 +69,14 @@ def last_session_activity(session: Any, now: datetime) -> datetime:
     times = [at for at in (session.created_at, session.last_resumed_at) if isinstance(at, datetime)]
     if session.last_us is not None:
         times.append(
-            instants.instant_from_microseconds(min(max(session.last_us, 0), instants.to_microseconds(now)))
+            instants.instant_from_microseconds(
+                min(max(session.last_us, 0), instants.instant_to_microseconds(now))
+            )
         )
     return max(times, default=now)
 
 
-def sessions_without_open_run(sessions: QuerySet[Session]) -> QuerySet[Any, Any]:
+def running_sessions_without_open_run(sessions: QuerySet[Session]) -> QuerySet[Any, Any]:
     """Return the running ones that no run drives, with the instant and the source of their newest event."""
     newest = EventContext.objects.filter(session_id=OuterRef("pk")).order_by("-instant_us", "-event_id")
     driven = Run.objects.filter(session=OuterRef("pk"), status__in=OPEN_RUNS)

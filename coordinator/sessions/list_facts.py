@@ -58,7 +58,11 @@ def session_start_microseconds(session: Session, first_us: int | None = None) ->
     Clocks differ, and what an agent did before it first reached us is reported later. Much earlier dates are ignored.
     0 where nothing can be read. `first_us` is that event's instant, where it is known.
     """
-    created = instants.to_microseconds(session.created_at) if isinstance(session.created_at, datetime) else 0
+    created = (
+        instants.instant_to_microseconds(session.created_at)
+        if isinstance(session.created_at, datetime)
+        else 0
+    )
     if first_us is None:
         in_order = EventContext.objects.filter(session_id=session.pk).order_by("instant_us", "event_id")
         first_us = in_order.values_list("instant_us", flat=True).first()

@@ -17,7 +17,7 @@ COMES_AGAIN_WITHIN = timedelta(minutes=2)
 MOST_AT_ONCE = 2  # notes in one answer: some agents cut at 10,000 characters
 
 
-def sessions_with_waiting_notes(now: datetime) -> frozenset[str]:
+def find_session_ids_with_pending_notes(now: datetime) -> frozenset[str]:
     """Return the sessions for which a note waits, or was handed to a hook that may come again for it."""
     waiting = Q(given_at__isnull=True, closed_at__isnull=True)
     unconfirmed = Q(given_to__isnull=False, given_at__gte=now - COMES_AGAIN_WITHIN)

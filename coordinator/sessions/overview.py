@@ -89,7 +89,7 @@ def load_dashboard_overview(
     runs = count_sessions_or_runs_by_status(Run.objects.filter(status__in=[*WAITING_RUNS, *RUNNING_RUNS]))
     runners = list(Runner.objects.filter(deregistered_at__isnull=True))
     last_hour, last_day = count_events_since_each_moment(now - HOUR, now - DAY)
-    models, _ = usage.load_usage_since(now - DAY)
+    models, _ = usage.load_model_and_agent_usage_since(now - DAY)
     waiting_rows = list(waiting.with_only_short_inputs().order_by("created_at", "pk")[:rows])
     decisions = PermissionRequest.objects.with_only_short_inputs().filter(status__in=DECIDED)
     decided = list(decisions.order_by("-approved_at")[:rows])

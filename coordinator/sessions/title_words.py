@@ -80,7 +80,7 @@ def is_meaningful_title(title: str) -> bool:
 def shorten_title_line(text: str, longest: int = LONGEST) -> str:
     """Return a text on one line, without what an eye misses, cut between words and never within a mask."""
     line = " ".join(
-        "".join(char for char in shorten_mask_digests(text) if is_visible_character(char)).split()
+        "".join(char for char in shorten_mask_digests(text) if is_character_allowed_in_title(char)).split()
     )
     if len(line) <= longest:
         return line
@@ -111,7 +111,7 @@ def text_inside_tag(text: str, tag: str) -> str | None:
     return inside.strip() if opened and closed else None
 
 
-def is_visible_character(char: str) -> bool:
+def is_character_allowed_in_title(char: str) -> bool:
     """Say whether a character belongs into a title: blanks do, and the joiners of scripts and emoji."""
     if char.isspace() or char in "\u200c\u200d":
         return True

@@ -98,7 +98,7 @@ def titles_from_first_messages(ids: list[str]) -> dict[str, list[str]]:
     return first_messages
 
 
-def load_first_prompt(session_id: str) -> tuple[int, str]:
+def load_first_prompt_id_and_text(session_id: str) -> tuple[int, str]:
     """Return the id and the text of the first message of a person that says something, else the first run's prompt."""
     with connection.cursor() as cursor:
         cursor.execute(f"{_FIRST_WORDS} ORDER BY 2", [session_id])

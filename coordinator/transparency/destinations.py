@@ -72,7 +72,7 @@ def parse_checkpoint_destination(text: str) -> CheckpointDestination:
     if kind == "file" and rest:
         return CheckpointDestination(text, lambda note, _since: append_note_to_file(Path(rest), note))
     if kind == "git" and rest:
-        return CheckpointDestination(text, lambda note, _since: commit_note_to_git(Path(rest), note))
+        return CheckpointDestination(text, lambda note, _since: commit_and_push_note(Path(rest), note))
     if kind == "mailto" and "@" in rest:
         return CheckpointDestination(
             text, lambda note, _since: mail_checkpoint_note(rest, note), pace=ONCE_A_DAY
@@ -117,7 +117,7 @@ def append_note_to_file(path: Path, note: str) -> str:
     return note
 
 
-def commit_note_to_git(folder: Path, note: str) -> str:
+def commit_and_push_note(folder: Path, note: str) -> str:
     size = LogCheckpoint.parse(SignedNote.parse(note).text).size
     try:
         with tempfile.NamedTemporaryFile("w", dir=folder, encoding="utf-8", delete=False) as file:
@@ -182,7 +182,7 @@ def post_checkpoint_note(url: str, note: str) -> str:
 def request_cosignature(witness: NoteVerifier, url: str, note: str, since: int) -> str:
     """Have a witness sign; where it knows another size than we thought, once more from that."""
     read = SignedNote.parse(note)
-    if witness in read.find_signing_keys([witness]):
+    if witness in read.verify_and_list_signing_keys([witness]):
         return note
     checkpoint = LogCheckpoint.parse(read.text)
     status, answer = post_checkpoint_to_witness(url, checkpoint, note, min(since, checkpoint.size))

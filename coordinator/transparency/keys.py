@@ -24,21 +24,23 @@ def audit_key_path() -> Path:
     return Path(settings.AUDIT_KEY_FILE)
 
 
-def load_audit_signer() -> NoteSigner:
+def load_or_create_audit_signer() -> NoteSigner:
     """Return this server's key, made where there is none. Raises KeyUnusable."""
     file = audit_key_path()
     try:
         if not file.exists():
             if load_log_verifiers():
                 raise NoteError("it does not exist, and this log has been signed before. " + REMEDY)
-            create_audit_key_file(file, NoteSigner.generate_note_signer(find_log_origin()))
+            create_audit_key_file_if_missing(
+                file, NoteSigner.generate_note_signer(find_or_generate_log_origin())
+            )
         private_files.make_file_private(file)
         signer = NoteSigner.parse(file.read_text())
     except (OSError, private_files.PathNotPrivate, NoteError) as problem:
         raise KeyUnusable(f"The audit log's key {file} cannot be used: {problem}") from None
-    if load_log_verifiers() and signer.name != find_log_origin():
+    if load_log_verifiers() and signer.name != find_or_generate_log_origin():
         raise KeyUnusable(
-            f"The key {file} is for the log {signer.name}, and this database's log is {find_log_origin()}. "
+            f"The key {file} is for the log {signer.name}, and this database's log is {find_or_generate_log_origin()}. "
             + REMEDY
         )
     return signer
@@ -46,7 +48,7 @@ def load_audit_signer() -> NoteSigner:
 
 def replace_audit_key() -> NoteSigner:
     """Replace the key with a new one and return that; the old key stays beside it with the ending `.old`."""
-    file, new = audit_key_path(), NoteSigner.generate_note_signer(find_log_origin())
+    file, new = audit_key_path(), NoteSigner.generate_note_signer(find_or_generate_log_origin())
     temporary_path = write_temporary_key_file(file, new)
     if file.exists():
         old = file.with_name(file.name + ".old")
@@ -67,13 +69,13 @@ def load_log_verifiers() -> list[NoteVerifier]:
     return verifiers
 
 
-def find_log_origin() -> str:
+def find_or_generate_log_origin() -> str:
     """Return the log's name: that of its first key, or a new one where the log has none yet."""
     keys = load_log_verifiers()
     return keys[0].name if keys else f"signalbox/{secrets.token_hex(8)}"
 
 
-def create_audit_key_file(file: Path, key: NoteSigner) -> None:
+def create_audit_key_file_if_missing(file: Path, key: NoteSigner) -> None:
     """Make the file, whole at once; where another server that shares it was faster, its file stays."""
     temporary_path = write_temporary_key_file(file, key)
     try:

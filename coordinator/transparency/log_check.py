@@ -99,7 +99,10 @@ def check_entire_audit_log(
     that may have signed them."""
     report = LogCheckReport()
     known_checkpoints = sorted(
-        [*load_stored_log_checkpoints(report, trusted), *parse_outside_checkpoints(report, outside, trusted)],
+        [
+            *iterate_stored_checkpoints_and_report(report, trusted),
+            *parse_outside_checkpoints(report, outside, trusted),
+        ],
         key=lambda one: one.checkpoint.size,
     )
     report.checkpoints = len(known_checkpoints)
@@ -108,12 +111,12 @@ def check_entire_audit_log(
     return report
 
 
-def load_stored_log_checkpoints(
+def iterate_stored_checkpoints_and_report(
     report: LogCheckReport, trusted: Sequence[NoteVerifier]
 ) -> Iterator[ReferenceCheckpoint]:
     for row in AuditCheckpoint.objects.order_by("tree_size").iterator(chunk_size=STEP):
         where = f"the database's checkpoint of {row.tree_size:,} entries"
-        trusted_checkpoint = parse_trusted_checkpoint(report, row.note, where, trusted)
+        trusted_checkpoint = parse_trusted_checkpoint_or_report(report, row.note, where, trusted)
         if trusted_checkpoint and (trusted_checkpoint.size, trusted_checkpoint.root) != (
             row.tree_size,
             bytes(row.root_hash),
@@ -128,17 +131,17 @@ def parse_outside_checkpoints(
 ) -> Iterator[ReferenceCheckpoint]:
     for number, note in enumerate(notes, start=1):
         where = f"given checkpoint {number}"
-        if trusted_checkpoint := parse_trusted_checkpoint(report, note, where, trusted):
+        if trusted_checkpoint := parse_trusted_checkpoint_or_report(report, note, where, trusted):
             yield ReferenceCheckpoint(trusted_checkpoint, where)
 
 
-def parse_trusted_checkpoint(
+def parse_trusted_checkpoint_or_report(
     report: LogCheckReport, note: str, where: str, trusted: Sequence[NoteVerifier]
 ) -> LogCheckpoint | None:
     try:
         parsed = SignedNote.parse(note)
         checkpoint = LogCheckpoint.parse(parsed.text)
-        if not parsed.find_signing_keys([key for key in trusted if key.name == checkpoint.origin]):
+        if not parsed.verify_and_list_signing_keys([key for key in trusted if key.name == checkpoint.origin]):
             report.add_log_problem(f"No known key of this log has signed {where}.")
             return None
     except NoteError as problem:

@@ -60,7 +60,7 @@ def find_log_entry_statuses(rows: Sequence[AuditLog]) -> list[LogEntryStatus]:
     return [evaluate_log_entry(leaves.get(pk), stored.get(pk), newest, tree, is_sound=is_sound) for pk in ids]
 
 
-def find_audit_rows_differing_from_log(rows: Sequence[AuditLog]) -> set[int]:
+def find_row_ids_differing_from_log(rows: Sequence[AuditLog]) -> set[int]:
     """Return the ids of those rows that do not match their leaves, or have none: fast enough for lists."""
     ids = [row.pk for row in rows]
     leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.load_audit_row_columns(ids)
@@ -81,7 +81,7 @@ def is_checkpoint_signature_valid(checkpoint: AuditCheckpoint) -> bool:
     try:
         note = SignedNote.parse(checkpoint.note)
         log_checkpoint = LogCheckpoint.parse(note.text)
-        signed = note.find_signing_keys(
+        signed = note.verify_and_list_signing_keys(
             key for key in load_log_verifiers() if key.name == log_checkpoint.origin
         )
     except NoteError:

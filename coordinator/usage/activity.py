@@ -120,7 +120,7 @@ def load_calls_by_tool(rows: QuerySet[ActivityHour]) -> dict[str, CallTotals]:
     return dict(sorted(totals.items(), key=lambda item: (-item[1].calls, item[0])))
 
 
-def find_start_of_counted_hours(first: int) -> Any:
+def find_counting_start_if_incomplete(first: int) -> Any:
     """Return when the oldest counted hour from `first` on begins, where earlier ones are still to be counted."""
     oldest = (
         CountedHour.objects.filter(hour__gte=first).order_by("hour").values_list("hour", flat=True).first()

@@ -36,20 +36,20 @@ def parse_codex_rate_limits(reported: Any, at: datetime | None) -> list[LimitRea
             window.get(key) for key in ("used_percent", "window_minutes", "resets_at")
         )
         seconds_left = window.get("resets_in_seconds")  # of versions of 2025
-        if resets_at is None and at is not None and is_count(seconds_left, MAX_EPOCH_SECONDS):
+        if resets_at is None and at is not None and is_finite_number_up_to(seconds_left, MAX_EPOCH_SECONDS):
             resets_at = int(at.timestamp() + seconds_left)
         if (
-            is_count(used, MAX_PERCENT)
-            and is_count(minutes, MAX_WINDOW_MINUTES)
+            is_finite_number_up_to(used, MAX_PERCENT)
+            and is_finite_number_up_to(minutes, MAX_WINDOW_MINUTES)
             and minutes >= 1
-            and is_count(resets_at, MAX_EPOCH_SECONDS)
+            and is_finite_number_up_to(resets_at, MAX_EPOCH_SECONDS)
         ):
             label = name if isinstance(name, str) and name != "codex" else ""
             readings.append(LimitReading(label, int(minutes), float(used), int(resets_at) * 1_000_000))
     return readings
 
 
-def is_count(value: Any, most: float) -> TypeGuard[float]:
+def is_finite_number_up_to(value: Any, most: float) -> TypeGuard[float]:
     """Say whether a value is a number from 0 to `most`."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and math.isfinite(value) and 0 <= value <= most

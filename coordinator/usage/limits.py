@@ -41,10 +41,10 @@ class LimitState:
         return instants.instant_from_microseconds(self.row.reported_at_us)
 
 
-def load_limit_states(now: datetime) -> list[LimitState]:
+def load_recent_limit_states(now: datetime) -> list[LimitState]:
     """Return the limits that were reported lately, by program, host and window."""
-    now_us = instants.to_microseconds(now)
-    since_us = instants.to_microseconds(now - SHOWN_AFTER_RESET)
+    now_us = instants.instant_to_microseconds(now)
+    since_us = instants.instant_to_microseconds(now - SHOWN_AFTER_RESET)
     rows = SubscriptionLimit.objects.filter(resets_at_us__gte=since_us)
     states = []
     for row in rows.order_by("program", "host", "name", "window_minutes"):

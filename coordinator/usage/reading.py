@@ -156,13 +156,13 @@ class PeriodUsage:
         return self.total.cost / max(self.sessions, 1)
 
     @property
-    def session_cost_label(self) -> str:
+    def average_session_cost_label(self) -> str:
         return TokenUsage(
             cost=self.average_session_cost, unpriced_tokens=self.total.unpriced_tokens
         ).cost_label
 
     @property
-    def session_tokens(self) -> int:
+    def average_session_tokens(self) -> int:
         """The average number of tokens of a session."""
         return self.total.total_tokens // max(self.sessions, 1)
 
@@ -206,9 +206,9 @@ def load_usage_by_subagent(session_id: str) -> dict[str, TokenUsage]:
     )
 
 
-def load_usage_since(moment: datetime) -> tuple[dict[str, TokenUsage], dict[str, TokenUsage]]:
+def load_model_and_agent_usage_since(moment: datetime) -> tuple[dict[str, TokenUsage], dict[str, TokenUsage]]:
     """Return the usage since `moment`, by model and by agent, the dearest first."""
-    rows = ModelRequestUsage.objects.filter(at_us__gte=instants.to_microseconds(moment))
+    rows = ModelRequestUsage.objects.filter(at_us__gte=instants.instant_to_microseconds(moment))
     models: dict[str, TokenUsage] = {}
     agents: dict[str, TokenUsage] = {}
     for (agent, model), usage in load_usage_by_dimensions(rows, "agent", "model").items():

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from coordinator.lib import instants
 from coordinator.models import EventContext, ModelRequestUsage
-from coordinator.usage.prices import LONG_WINDOW, normalize_model_name, price_list_names_for_model
+from coordinator.usage.prices import LONG_WINDOW, list_price_lookup_candidates, normalize_model_name
 from coordinator.usage.reading import TokenUsage
 
 MAX_REQUESTS = 20_000  # of a session, the newest, that a page reads
@@ -191,7 +191,7 @@ def find_model_context_window_tokens(model: str, largest_prompt: int = 0) -> int
     # 24 MB and 0.13 s, only where it is asked
     from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
 
-    for provider, name in price_list_names_for_model(normalize_model_name(model)):
+    for provider, name in list_price_lookup_candidates(normalize_model_name(model)):
         try:
             found_provider, listed = get_snapshot().find_provider_model(name, None, provider, None)
         except LookupError:

@@ -9,7 +9,7 @@ from dashboard.accounts import key_views as keys
 app_name = "keys"
 
 urlpatterns = [
-    path("", keys.list_api_keys, name="list"),
+    path("", keys.list_and_create_api_keys, name="list"),
     path("bind/", keys.bind_unbound_api_keys_view, name="bind"),
     path("<int:key_id>/revoke/", keys.revoke_api_key_view, name="revoke"),
 ]

@@ -51,11 +51,11 @@ class ApiKeyForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 @require_admin
-def list_api_keys(request: HtmxHttpRequest) -> HttpResponse:
+def list_and_create_api_keys(request: HtmxHttpRequest) -> HttpResponse:
     """List the keys. A POST creates a key and shows its text once, on the page that it returns."""
     form = ApiKeyForm(request.POST or None)
     api_key = (
-        create_api_key_from_form(request, form) if request.method == "POST" and form.is_valid() else None
+        create_key_or_add_form_error(request, form) if request.method == "POST" and form.is_valid() else None
     )
     rows = ApiKey.objects.annotate(
         stored_today=key_quotas.build_stored_today_subquery(timezone.now())
@@ -74,7 +74,7 @@ def list_api_keys(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "keys/list.html", context, status=status)
 
 
-def create_api_key_from_form(request: HtmxHttpRequest, form: ApiKeyForm) -> tuple[ApiKey, str] | None:
+def create_key_or_add_form_error(request: HtmxHttpRequest, form: ApiKeyForm) -> tuple[ApiKey, str] | None:
     """Create the key and return it with its text.
 
     If the action refuses, add the reason to the form and return None.
@@ -103,8 +103,10 @@ def bind_unbound_api_keys_view(request: HtmxHttpRequest) -> HttpResponse:
 
     Afterwards a key without an agent is refused.
     """
-    with refusals.show_refusal_as_message(request):
-        unbound = key_binding.bind_unbound_keys(actor=person_actor(request.user), now=timezone.now())
+    with refusals.catch_refusal_as_message(request):
+        unbound = key_binding.bind_keys_and_refuse_unbound(
+            actor=person_actor(request.user), now=timezone.now()
+        )
         bound = sum(1 for key in unbound if key.spoken_for)
         messages.success(
             request,
@@ -116,7 +118,7 @@ def bind_unbound_api_keys_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_admin
 def revoke_api_key_view(request: HtmxHttpRequest, key_id: int) -> HttpResponse:
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         row = keys.invalidate_api_key(key_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, f"The key {row.name} is revoked.")
     return redirect("keys:list")

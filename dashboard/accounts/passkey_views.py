@@ -23,9 +23,9 @@ from coordinator.actions.people import passkeys, recovery_codes
 from coordinator.errors import Conflict, SignalboxError
 from coordinator.identity import browser_secrets
 from coordinator.identity.actors import person_actor
-from coordinator.identity.declarations import allow_anonymous_access, require_POST
-from coordinator.identity.passkeys import find_address_problem
-from coordinator.lib.body_limits import SMALL, limit_body
+from coordinator.identity.declarations import declare_anonymous_access, require_POST
+from coordinator.identity.passkeys import find_passkey_address_problem
+from coordinator.lib.body_limits import SMALL, declare_request_body_allowance
 from dashboard.accounts.views import BACKEND, find_next_url, render_sign_in_page, set_sign_in_device_cookie
 from dashboard.frame.browser_proof_middleware import (
     NEW,
@@ -33,7 +33,7 @@ from dashboard.frame.browser_proof_middleware import (
     build_sign_in_attempt,
     client_address,
 )
-from dashboard.frame.form_refusals import show_refusal_as_message
+from dashboard.frame.form_refusals import catch_refusal_as_message
 from dashboard.frame.guards import require_sign_in
 from dashboard.frame.htmx import HtmxHttpRequest
 
@@ -43,16 +43,16 @@ Begin = Callable[[str, str, datetime], dict[str, object]]
 @allow_post_without_browser_proof
 @require_POST
 @never_cache
-@allow_anonymous_access
+@declare_anonymous_access
 def start_passkey_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Return the options with which the browser signs in by passkey, as JSON."""
-    return answer_with_passkey_options(request, request.POST.get(NEW, ""), passkeys.begin_passkey_sign_in)
+    return build_passkey_options_response(request, request.POST.get(NEW, ""), passkeys.begin_passkey_sign_in)
 
 
 @allow_post_without_browser_proof
 @require_POST
 @never_cache
-@allow_anonymous_access
+@declare_anonymous_access
 def sign_in_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
     """Sign in the person whose passkey signed the challenge, and redirect to the page that they wanted."""
     goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
@@ -78,12 +78,12 @@ def sign_in_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @never_cache
 @require_sign_in
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def start_passkey_confirmation(request: HtmxHttpRequest) -> HttpResponse:
     """Return the options with which the browser confirms the person's identity by passkey, as JSON."""
     user = request.user
     assert isinstance(user, User)
-    return answer_with_passkey_options(
+    return build_passkey_options_response(
         request, request.POST.get(NEW, ""), partial(passkeys.begin_passkey_confirmation, user)
     )
 
@@ -91,12 +91,12 @@ def start_passkey_confirmation(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @never_cache
 @require_sign_in
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def start_adding_passkey(request: HtmxHttpRequest) -> HttpResponse:
     """Return the options with which the browser creates a passkey, as JSON."""
     user = request.user
     assert isinstance(user, User)
-    return answer_with_passkey_options(request, None, partial(passkeys.begin_adding_passkey, user))
+    return build_passkey_options_response(request, None, partial(passkeys.begin_adding_passkey, user))
 
 
 @require_POST
@@ -105,7 +105,7 @@ def start_adding_passkey(request: HtmxHttpRequest) -> HttpResponse:
 def add_passkey(request: HtmxHttpRequest) -> HttpResponse:
     """Save the passkey that the browser created, for the signed-in person."""
     assert isinstance(request.user, User)
-    with show_refusal_as_message(request):
+    with catch_refusal_as_message(request):
         row = passkeys.add_passkey(
             request.user,
             request.POST.get("credential", ""),
@@ -121,11 +121,11 @@ def add_passkey(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @never_cache
 @require_sign_in
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def remove_own_passkey(request: HtmxHttpRequest, passkey_id: int) -> HttpResponse:
     """Remove one of the person's own passkeys."""
     assert isinstance(request.user, User)
-    with show_refusal_as_message(request):
+    with catch_refusal_as_message(request):
         row = passkeys.remove_passkey(
             request.user, passkey_id, actor=person_actor(request.user), now=timezone.now()
         )
@@ -138,19 +138,19 @@ def remove_own_passkey(request: HtmxHttpRequest, passkey_id: int) -> HttpRespons
 @require_POST
 @never_cache
 @require_sign_in
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def create_own_recovery_codes(request: HtmxHttpRequest) -> HttpResponse:
     """Replace the person's recovery codes by new ones and show those. They are shown only once."""
     assert isinstance(request.user, User)
-    with show_refusal_as_message(request):
-        codes = recovery_codes.create_recovery_codes(
+    with catch_refusal_as_message(request):
+        codes = recovery_codes.replace_recovery_codes(
             request.user, actor=person_actor(request.user), now=timezone.now()
         )
         return render(request, "accounts/recovery_codes.html", {"codes": codes})
     return redirect("accounts:account")
 
 
-def answer_with_passkey_options(request: HttpRequest, secret: str | None, begin: Begin) -> HttpResponse:
+def build_passkey_options_response(request: HttpRequest, secret: str | None, begin: Begin) -> HttpResponse:
     """Return the options that `begin` makes as JSON, or the refusal's detail and status.
 
     Args:
@@ -164,7 +164,7 @@ def answer_with_passkey_options(request: HttpRequest, secret: str | None, begin:
         else browser_secrets.hash_browser_secret(secret)
     )
     try:
-        if problem := find_address_problem(request.scheme or "", request.get_host()):
+        if problem := find_passkey_address_problem(request.scheme or "", request.get_host()):
             raise Conflict(problem)
         return JsonResponse(begin(browser, client_address(request), timezone.now()))
     except SignalboxError as refusal:

@@ -26,10 +26,10 @@ from django.views.decorators.cache import never_cache
 from coordinator.actions.people import provider_sign_ins
 from coordinator.errors import Forbidden, SignalboxError
 from coordinator.identity import browser_secrets
-from coordinator.identity.declarations import allow_anonymous_access, require_http_methods, require_POST
+from coordinator.identity.declarations import declare_anonymous_access, require_http_methods, require_POST
 from coordinator.identity.openid.identities import Purpose
 from coordinator.identity.session_store import SessionStore
-from coordinator.lib.body_limits import SMALL, limit_body
+from coordinator.lib.body_limits import SMALL, declare_request_body_allowance
 from dashboard.accounts.views import BACKEND, find_next_url
 from dashboard.frame import sign_in_ways
 from dashboard.frame.browser_proof_middleware import NEW, allow_post_without_browser_proof, client_address
@@ -57,13 +57,13 @@ def require_sign_in_provider(
 @require_POST
 @never_cache
 @require_sign_in_provider
-@allow_anonymous_access
+@declare_anonymous_access
 def start_provider_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Send the browser to the provider to sign in."""
     goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
     if request.user.is_authenticated:
         return redirect(goal)
-    return redirect_to_provider(
+    return begin_flow_and_render_provider_link(
         request, "sign in", goal, browser_secrets.hash_browser_secret(request.POST.get(NEW, ""))
     )
 
@@ -73,12 +73,12 @@ def start_provider_sign_in(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @require_sign_in
 @require_sign_in_provider
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def start_provider_confirmation(request: HtmxHttpRequest) -> HttpResponse:
     """Send the browser to the provider, so that the signed-in person confirms their identity there."""
     if not browser_secrets.SHAPE.fullmatch(request.POST.get(NEW, "")):
-        return render_provider_refusal(request, Forbidden(NO_SCRIPT))
-    return redirect_to_provider(
+        return record_and_render_provider_refusal(request, Forbidden(NO_SCRIPT))
+    return begin_flow_and_render_provider_link(
         request,
         "confirm",
         resolve_url("accounts:account"),
@@ -90,19 +90,19 @@ def start_provider_confirmation(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @require_sign_in
 @require_sign_in_provider
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def start_provider_connection(request: HtmxHttpRequest) -> HttpResponse:
     """Send the browser to the provider, to connect the person's account with their account there."""
     secret = browser_secrets.bound_browser_secret_hash(request.session)
     if not secret:
-        return render_provider_refusal(request, Forbidden(NO_SCRIPT))
-    return redirect_to_provider(request, "connect", resolve_url("accounts:account"), secret)
+        return record_and_render_provider_refusal(request, Forbidden(NO_SCRIPT))
+    return begin_flow_and_render_provider_link(request, "connect", resolve_url("accounts:account"), secret)
 
 
 @require_POST
 @never_cache
 @require_sign_in
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def disconnect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
     """Disconnect the person's Signalbox account from their account at the provider."""
     assert isinstance(request.user, User)
@@ -111,7 +111,7 @@ def disconnect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
     except SignalboxError as refusal:
         messages.error(request, refusal.detail)
     else:
-        sign_in_ways.mark_signed_in_by_password(request)
+        sign_in_ways.clear_provider_sign_in(request)
         messages.success(request, f"Your account is no longer connected with {settings.OIDC_NAME}.")
     return redirect("accounts:account")
 
@@ -120,7 +120,7 @@ def disconnect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 @require_sign_in_provider
-@allow_anonymous_access
+@declare_anonymous_access
 def receive_redirect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
     """Show the form for the provider's answer (GET), which has no effect yet, or process that form (POST)."""
     if request.method != "POST":
@@ -134,10 +134,12 @@ def receive_redirect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
     try:
         return finish_provider_sign_in_flow(request, timezone.now())
     except SignalboxError as refusal:
-        return render_provider_refusal(request, refusal)
+        return record_and_render_provider_refusal(request, refusal)
 
 
-def redirect_to_provider(request: HtmxHttpRequest, purpose: Purpose, goal: str, secret: str) -> HttpResponse:
+def begin_flow_and_render_provider_link(
+    request: HtmxHttpRequest, purpose: Purpose, goal: str, secret: str
+) -> HttpResponse:
     from coordinator.identity.openid import flow  # noqa: PLC0415 - an extra, which may not be there
 
     now = timezone.now()
@@ -151,7 +153,7 @@ def redirect_to_provider(request: HtmxHttpRequest, purpose: Purpose, goal: str, 
             user=request.user.pk,
         )
     except SignalboxError as refusal:
-        return render_provider_refusal(request, refusal)
+        return record_and_render_provider_refusal(request, refusal)
     if not request.user.is_authenticated:
         request.session.set_expiry(flow.GOOD_FOR)
     return render(
@@ -167,13 +169,15 @@ def finish_provider_sign_in_flow(request: HtmxHttpRequest, now: datetime) -> Htt
     address, secret = client_address(request), request.POST.get(NEW, "")
     session = request.session
     assert isinstance(session, SessionStore)
-    with session.lock_and_save_session_data():  # the flow is consumed: the same answer sent again is refused
+    with (
+        session.lock_session_data_until_saved()
+    ):  # the flow is consumed: the same answer sent again is refused
         begun = flow.consume_sign_in_flow(session, request.POST.get("state", ""), secret, now)
     if error := request.POST.get("error"):
         raise SignInRefused(
             f"the provider says {error[:100]!r}", f"{settings.OIDC_NAME} did not sign you in."
         )
-    provider_sign_ins.check_provider_code_limit(address, read_provider_device_cookie(request), now)
+    provider_sign_ins.require_provider_codes_below_limit(address, read_provider_device_cookie(request), now)
     identity, id_token = flow.redeem_and_verify_sign_in(
         begun, code=request.POST.get("code", ""), issuer=request.POST.get("iss", ""), now=now
     )
@@ -195,7 +199,7 @@ def finish_provider_sign_in_flow(request: HtmxHttpRequest, now: datetime) -> Htt
     browser_secrets.bind_session_to_browser(
         session, secret, now, "provider" if begun.purpose == "confirm" else "provider session"
     )
-    sign_in_ways.mark_signed_in_at_provider(
+    sign_in_ways.store_provider_sign_in(
         request, id_token, until=now + timedelta(seconds=settings.SIGN_IN_GOOD_FOR)
     )
     if begun.purpose == "confirm":
@@ -228,7 +232,7 @@ def find_session_user_id(session: SessionStore) -> int | None:
     return int(user_id) if user_id else None
 
 
-def render_provider_refusal(request: HttpRequest, refusal: SignalboxError) -> HttpResponse:
+def record_and_render_provider_refusal(request: HttpRequest, refusal: SignalboxError) -> HttpResponse:
     """Record why nobody was signed in, and show the reason."""
     problem = getattr(refusal, "problem", "") or f"{type(refusal).__name__}: {refusal.detail}"
     provider_sign_ins.record_provider_refusal(

@@ -26,14 +26,14 @@ from coordinator.errors import SignalboxError
 from coordinator.identity import browser_secrets
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import (
-    allow_anonymous_access,
+    declare_anonymous_access,
     require_http_methods,
     require_POST,
     require_safe,
 )
-from coordinator.identity.passkeys import find_address_problem, relying_party_id
+from coordinator.identity.passkeys import find_passkey_address_problem, relying_party_id
 from coordinator.identity.roles import APPROVER, has_role
-from coordinator.lib.body_limits import SMALL, limit_body
+from coordinator.lib.body_limits import SMALL, declare_request_body_allowance
 from coordinator.policy.deciders import decider_book as deciders
 from dashboard.deciders.delegations import list_delegation_lines
 from dashboard.deciders.forms import build_empty_delegation_form
@@ -65,8 +65,8 @@ def find_next_url(request: HttpRequest, fallback: str) -> str:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters("password")
 @never_cache
-@allow_anonymous_access
-def show_sign_in(request: HtmxHttpRequest) -> HttpResponse:
+@declare_anonymous_access
+def show_or_process_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Ask for name and password, sign in, and redirect to the page that the person wanted."""
     goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
     if request.user.is_authenticated:
@@ -111,7 +111,7 @@ def render_sign_in_page(
         "is_new": setup.is_setup_open() and settings.PASSWORD_SIGN_IN,
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
         "with_password": settings.PASSWORD_SIGN_IN,
-        "passkey_problem": find_address_problem(request.scheme or "", request.get_host()),
+        "passkey_problem": find_passkey_address_problem(request.scheme or "", request.get_host()),
     }
     answer = render(request, "accounts/sign_in.html", context, status=refusal.status if refusal else status)
     if refusal and refusal.retry_after:
@@ -137,7 +137,7 @@ def sign_in_with_password(request: HtmxHttpRequest, form: SignInForm) -> User | 
     now, address = timezone.now(), client_address(request)
     username = User.normalize_username(request.POST.get("username", "").strip())
     attempt = build_sign_in_attempt(request, username)
-    accounts.check_sign_in_limits(attempt, now)
+    accounts.require_sign_in_below_limits(attempt, now)
     by: browser_secrets.ConfirmedBy = "password"
     user: User | None
     if form.is_valid():
@@ -160,8 +160,8 @@ def sign_in_with_password(request: HtmxHttpRequest, form: SignInForm) -> User | 
 @require_POST
 @never_cache
 @require_sign_in
-@limit_body(SMALL)
-def confirm_password_view(_request: HtmxHttpRequest) -> HttpResponse:
+@declare_request_body_allowance(SMALL)
+def acknowledge_password_confirmation(_request: HtmxHttpRequest) -> HttpResponse:
     """Return 204. dashboard.frame.browser_proof_middleware has checked the password before this runs."""
     return HttpResponse(status=204)
 
@@ -169,7 +169,7 @@ def confirm_password_view(_request: HtmxHttpRequest) -> HttpResponse:
 @allow_post_without_browser_proof
 @require_POST
 @never_cache
-@allow_anonymous_access
+@declare_anonymous_access
 def sign_out_person(request: HtmxHttpRequest) -> HttpResponse:
     devices.remove_push_device_of_session(request)
     address = sign_in_ways.build_provider_sign_out_url(request)
@@ -183,7 +183,7 @@ def sign_out_person(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_POST
 @require_sign_in
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def sign_out_other_browsers(request: HtmxHttpRequest) -> HttpResponse:
     """End all sessions of the person except this one."""
     assert isinstance(request.user, User)
@@ -202,8 +202,8 @@ def show_account(request: HtmxHttpRequest) -> HttpResponse:
     context: dict[str, object] = {
         "passkeys": passkeys.list_passkeys(request.user),
         "passkey_host": relying_party_id(),
-        "passkey_problem": find_address_problem(request.scheme or "", request.get_host()),
-        "recovery_codes": recovery_codes.count_recovery_codes(request.user),
+        "passkey_problem": find_passkey_address_problem(request.scheme or "", request.get_host()),
+        "recovery_codes": recovery_codes.count_unused_recovery_codes(request.user),
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
         "connected": provider_sign_ins.is_user_connected_to_provider(request.user),
         "may_disconnect": provider_sign_ins.has_password_sign_in(request.user),
@@ -246,7 +246,7 @@ def change_own_password(request: HtmxHttpRequest) -> HttpResponse:
 
 @allow_post_without_browser_proof
 @require_POST
-@allow_anonymous_access
+@declare_anonymous_access
 def save_theme_in_cookie(request: HtmxHttpRequest) -> HttpResponse:
     """Save the chosen theme in a cookie, for browsers without JavaScript.
 
@@ -262,7 +262,7 @@ def save_theme_in_cookie(request: HtmxHttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters()
 @never_cache
-@allow_anonymous_access
+@declare_anonymous_access
 def create_first_admin(request: HtmxHttpRequest) -> HttpResponse:
     """Create the first administrator for a person with the one-time link, and sign them in."""
     token = request.POST.get("token") or request.GET.get("token") or ""

@@ -93,7 +93,7 @@ class JobAdmin(ViewOnlyAdmin):
     @admin.action(description="Run now")
     def run_now(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Schedule the chosen jobs to run now. Jobs that are running are not changed."""
-        done = self.apply_action_to_each_job(request, queryset, jobs.run_job_now)
+        done = self.apply_action_to_each_job(request, queryset, jobs.schedule_job_immediately)
         if done:
             messages.success(request, f"{done} {'job starts' if done == 1 else 'jobs start'} within seconds.")
 

@@ -163,7 +163,7 @@ def permissions_cell(row: PluginSetting) -> Any:
 
 
 @admin.display(description="Other stored permissions")
-def unrecognized_plugin_permissions(row: PluginSetting) -> Any:
+def unrecognized_permissions_cell(row: PluginSetting) -> Any:
     allowed_permissions = row.allowed_permissions
     if allowed_permissions is None:
         return NOTHING
@@ -195,7 +195,7 @@ class PluginAdmin(OwnedRowsAdmin):
         if obj is None:
             fields: list[Any] = ["plugin_id", "is_active", "allowed_permissions"]
         else:
-            fields = ["is_active", "allowed_permissions", unrecognized_plugin_permissions]
+            fields = ["is_active", "allowed_permissions", unrecognized_permissions_cell]
             stored = obj.allowed_permissions
             if stored is not None and not isinstance(stored, list):
                 fields.append("replace_unreadable")
@@ -203,7 +203,7 @@ class PluginAdmin(OwnedRowsAdmin):
         return [(None, {"fields": [*fields, "version"]})]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return [unrecognized_plugin_permissions] if obj else []
+        return [unrecognized_permissions_cell] if obj else []
 
     def compute_row_version(self, row: Any) -> str:
         return plugins.compute_plugin_version(row)

@@ -124,7 +124,7 @@ class RowPage:
     query: QueryDict
 
     @property
-    def is_filtered(self) -> bool:
+    def has_rows_not_shown(self) -> bool:
         """Return whether there may be rows that this page does not show."""
         return bool(self.more or self.beginning or self.number > 1)
 

@@ -12,12 +12,12 @@ from django.urls import URLPattern, URLResolver, reverse
 from django.utils.http import urlencode
 
 from coordinator.identity.declarations import (
-    allow_anonymous_access,
+    declare_anonymous_access,
     declare_http_methods,
     declare_minimum_role,
 )
 from coordinator.identity.roles import ADMIN, has_role
-from coordinator.lib.body_limits import SMALL, limit_body
+from coordinator.lib.body_limits import SMALL, declare_request_body_allowance
 from dashboard.accounts.views import find_next_url
 from dashboard.admin.subjects import group_models_by_subject
 from dashboard.frame.guards import render_role_refusal
@@ -52,7 +52,7 @@ class SignalboxAdminSite(AdminSite):
         """Return whether the person may enter the admin: they are active and have the role admin."""
         return has_role(request.user, ADMIN)
 
-    @allow_anonymous_access
+    @declare_anonymous_access
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Redirect to the sign-in page.
 
@@ -65,7 +65,7 @@ class SignalboxAdminSite(AdminSite):
             return render_role_refusal(request, ADMIN)
         return redirect(f"{resolve_url('accounts:login')}?{urlencode({'next': goal})}")
 
-    @limit_body(SMALL)
+    @declare_request_body_allowance(SMALL)
     def logout(  # type: ignore[override] # a redirect does as well as a page
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:

@@ -193,7 +193,11 @@ class PersonAdmin(ActionAdmin):
         if user is None:
             raise Http404("There is no such person.")
         form = AdminPasswordChangeForm(user, request.POST or None)
-        if request.method == "POST" and form.is_valid() and self.change_person_password(request, user, form):
+        if (
+            request.method == "POST"
+            and form.is_valid()
+            and self.change_password_or_add_form_error(request, user, form)
+        ):
             return HttpResponseRedirect(reverse("admin:auth_user_change", args=[user.pk]))
         context = {
             **self.admin_site.each_context(request),
@@ -204,7 +208,7 @@ class PersonAdmin(ActionAdmin):
         }
         return TemplateResponse(request, "admin/password.html", context)
 
-    def change_person_password(self, request: HttpRequest, user: User, form: Any) -> bool:
+    def change_password_or_add_form_error(self, request: HttpRequest, user: User, form: Any) -> bool:
         try:
             accounts.change_password(
                 user, form.cleaned_data["password1"], actor=actor_from_request(request), now=timezone.now()

@@ -64,7 +64,7 @@ class AgentForm(forms.Form):
             raise forms.ValidationError("Metadata must be a JSON object, with names and values in braces.")
         return value
 
-    def changed_columns(self) -> dict[str, Any]:
+    def changed_column_values(self) -> dict[str, Any]:
         """Return the values of the fields that the person changed, by column name."""
         columns = ("name", "description", "default_engine_id", "required_capabilities", "metadata")
         return {name: self.cleaned_data[name] for name in columns if name in self.changed_data}

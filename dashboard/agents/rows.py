@@ -124,7 +124,7 @@ class AgentNameRow:
     link: AgentName | None  # the link that a person made, if one did
 
     @property
-    def is_id(self) -> bool:
+    def is_agent_id_name(self) -> bool:
         return self.reason == LinkReason.ID
 
     @property

@@ -49,7 +49,7 @@ def list_agents_page(request: HtmxHttpRequest) -> HttpResponse:
 def show_agent(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Show one agent. The fragment is the page's head, which is updated with each heartbeat."""
     try:
-        agent = chat.find_chat_agent(agent_id)
+        agent = chat.require_chat_agent(agent_id)
     except NotFound as problem:
         raise Http404(str(problem.detail)) from None
     details = load_agent_details(agent, timezone.now())

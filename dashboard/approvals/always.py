@@ -30,7 +30,7 @@ from coordinator.policy.suggestions.history import (
 )
 from coordinator.policy.suggestions.rules_for_requests import PermanentAnswer
 from coordinator.policy.suggestions.search import (
-    compare_rule_with_call_history,
+    build_rule_suggestion_with_examples,
     list_event_ids_of_similar_calls,
 )
 from coordinator.sessions.agent_programs import AGENT_TITLES
@@ -38,7 +38,7 @@ from dashboard.rules import question
 from dashboard.rules import signed_values as carried
 from dashboard.rules.question import RulesOnTrial
 from dashboard.rules.recorded import FIRST_PIECE, READER
-from dashboard.rules.sentences import SentencePart, describe_rule
+from dashboard.rules.sentences import SentencePart, build_rule_sentence_parts
 
 PURPOSE = "always"
 
@@ -61,7 +61,7 @@ class AlwaysAllowOffer:
     @property
     def sentence(self) -> list[SentencePart]:
         """Return the rule as a sentence, in parts; empty if the offer has no rule."""
-        return describe_rule(self.answer.rule) if self.answer.rule is not None else []
+        return build_rule_sentence_parts(self.answer.rule) if self.answer.rule is not None else []
 
     @property
     def agent_title(self) -> str:
@@ -81,7 +81,7 @@ class AlwaysAllowOffer:
         return self.answer.edits[0] if self.answer.edits else None
 
 
-def build_always_allow_offer(
+def build_offer_with_wider_flag(
     row: PermissionRequest, whose: int, now: datetime, *, wide: bool
 ) -> tuple[AlwaysAllowOffer, bool]:
     """Return the offer for the request, and whether a wider one exists. Raises Conflict.
@@ -96,7 +96,7 @@ def build_always_allow_offer(
     permanent_answers = rules_for_requests.suggest_rules_or_grants_for_request(row, call, now)
     answer = permanent_answers[1] if wide and len(permanent_answers) > 1 else permanent_answers[0]
     if answer.rule is not None and answer.rules is not None:
-        answer = answer_with_rule_reason(answer, f"Always allowed from request {row.request_id}")
+        answer = replace_rule_reason_in_answer(answer, f"Always allowed from request {row.request_id}")
     offer = AlwaysAllowOffer(
         answer,
         call,
@@ -114,7 +114,7 @@ def find_allowed_and_nearest_calls(
     """Return recorded calls that the answer's rule would allow, and similar ones that it would not."""
     if answer.rule is None:
         return [], []
-    compared = compare_rule_with_call_history(answer.rule, call, READER, WalkTimeLimit(FIRST_PIECE))
+    compared = build_rule_suggestion_with_examples(answer.rule, call, READER, WalkTimeLimit(FIRST_PIECE))
     nearest = list_event_ids_of_similar_calls(compared)
     calls = {
         one.event_id: one for one in READER.load_recorded_calls_by_id([*compared.examples.values(), *nearest])
@@ -129,7 +129,9 @@ def list_unchecked_input_fields(row: PermissionRequest, call: RecordedCall) -> l
     tool_input = approvals.request_subject(row).tool_input
     if not call.field or not isinstance(tool_input, dict):
         return []
-    uncovered_fields = call.about.uncovered_fields if isinstance(call.about, CallText) else frozenset()
+    uncovered_fields = (
+        call.about.fields_requiring_allow_pattern if isinstance(call.about, CallText) else frozenset()
+    )
     return [name for name in tool_input if name != call.field and name not in uncovered_fields]
 
 
@@ -152,7 +154,7 @@ def recorded_call_from_request(row: PermissionRequest) -> RecordedCall:
     )
 
 
-def answer_with_rule_reason(answer: PermanentAnswer, reason: str) -> PermanentAnswer:
+def replace_rule_reason_in_answer(answer: PermanentAnswer, reason: str) -> PermanentAnswer:
     old = answer.rule
     assert old is not None
     assert answer.rules is not None
@@ -193,7 +195,7 @@ class AcceptedOffer:
     number: int
 
 
-def parse_accepted_offer(row: PermissionRequest, whose: int, text: str, now: datetime) -> AcceptedOffer:
+def verify_accepted_offer(row: PermissionRequest, whose: int, text: str, now: datetime) -> AcceptedOffer:
     """Return the offer that the form sends back.
 
     Raises UnprocessableRequest if the text was not signed for this person and request, and Conflict if the

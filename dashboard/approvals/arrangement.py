@@ -69,7 +69,7 @@ class InboxArrangement:
         )
 
     @property
-    def query_string_without_all_requests(self) -> str:
+    def query_string_for_decidable_requests(self) -> str:
         """Return the query string of this arrangement, limited to requests that the person may decide."""
         return replace(self, all="").query_string
 
@@ -90,7 +90,7 @@ def choose_or_default(choices: tuple[tuple[str, str], ...], value: str, otherwis
 
 def load_inbox_arrangement(request: HttpRequest) -> InboxArrangement:
     """Return the arrangement in the query string or, without one, that in the person's cookie."""
-    if query_sets_inbox_arrangement(request.GET):
+    if has_inbox_arrangement_parameters(request.GET):
         return InboxArrangement.from_query(request.GET)
     arrangement = InboxArrangement.from_query(
         QueryDict(request.COOKIES.get(inbox_cookie_name(request.user), "")[:MAX_COOKIE_CHARACTERS])
@@ -98,7 +98,7 @@ def load_inbox_arrangement(request: HttpRequest) -> InboxArrangement:
     return replace(arrangement, all="1" if request.GET.get("all") else "")
 
 
-def query_sets_inbox_arrangement(query: QueryDict) -> bool:
+def has_inbox_arrangement_parameters(query: QueryDict) -> bool:
     return any(field.name in query for field in fields(InboxArrangement) if field.name != "all")
 
 
@@ -109,9 +109,9 @@ def save_arrangement_cookie(
     cookie_options: dict[str, Any] = {"samesite": "Lax", "secure": request.is_secure(), "httponly": True}
     name, cookie_value = (
         inbox_cookie_name(request.user),
-        arrangement.query_string_without_all_requests[:MAX_COOKIE_CHARACTERS],
+        arrangement.query_string_for_decidable_requests[:MAX_COOKIE_CHARACTERS],
     )
-    if query_sets_inbox_arrangement(request.GET) and request.COOKIES.get(name) != cookie_value:
+    if has_inbox_arrangement_parameters(request.GET) and request.COOKIES.get(name) != cookie_value:
         response.set_cookie(name, cookie_value, COOKIE_AGE, path=request.path, **cookie_options)
     return response
 

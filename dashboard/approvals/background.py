@@ -45,14 +45,12 @@ class RequestBackground:
             return part
         bearing = [mark for mark in self.configured_marks if mark.reason in self.reasons]
         if isinstance(part.value, str):
-            return replace(
-                part, spans=tuple(marks.merge_danger_spans_in_text(bearing, self.tool, part.value))
-            )
+            return replace(part, spans=tuple(marks.find_merged_mark_spans(bearing, self.tool, part.value)))
         lines = [line for _, line in part.value]
         return replace(
             part,
             line_spans=split_spans_by_line(
-                lines, marks.merge_danger_spans_in_text(bearing, self.tool, "\n".join(lines))
+                lines, marks.find_merged_mark_spans(bearing, self.tool, "\n".join(lines))
             ),
         )
 

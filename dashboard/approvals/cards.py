@@ -26,14 +26,14 @@ from coordinator.policy.requests.approval_coverage import request_requester
 from coordinator.policy.requests.approvals import RequestState, Scope
 from coordinator.policy.requests.gateway_requests import (
     GatewayRequest,
-    gateway_request_tool_and_server,
+    gateway_request_call_label,
     parse_gateway_request,
     session_folder_names,
 )
-from coordinator.policy.requests.judged_content import grouping_key_of_request, judged_card_digest
+from coordinator.policy.requests.judged_content import hash_request_card_group, judged_card_digest
 from coordinator.policy.requests.request_headlines import RequestAct, build_permission_request_headline
 from coordinator.policy.suggestions import rules_for_requests
-from coordinator.secrets.masked_code import can_run_hidden_value
+from coordinator.secrets.masked_code import can_value_run_masked_secret
 from coordinator.sessions import titles
 from dashboard.approvals.background import RequestBackground, build_request_backgrounds
 from dashboard.approvals.edits import ToolCallEdit, build_tool_call_edit
@@ -69,7 +69,7 @@ OLD_SCOPE = (
 )
 
 
-def requester_folder_and_host_texts(row: PermissionRequest) -> dict[str, str | None]:
+def scope_label_placeholders(row: PermissionRequest) -> dict[str, str | None]:
     """Return the values for the placeholders in CHOICES and COVERS: folder, host and `in_folder`."""
     requester = request_requester(row)
     in_folder = ", in this folder" if requester.folder else ""
@@ -145,7 +145,7 @@ class CardMember:
         return "Deadline" if self.row.status in approvals.UNDECIDED else "Valid until"
 
     @property
-    def original_deadline(self) -> Any:
+    def superseded_deadline(self) -> Any:
         """Return the deadline of the request if `expires_at` has another value by now, else None."""
         context = approvals.request_context(self.row)
         deadline = context.deadline if context else None
@@ -241,7 +241,7 @@ class CardMember:
         beginning = "The edited" if approvals.has_edited_input(self.row) else "The same"
         covers_labels = {str(covers_value): covers_label for covers_value, covers_label in COVERS.items()}
         return (
-            covers_labels[scope].format(which=beginning, **requester_folder_and_host_texts(self.row))
+            covers_labels[scope].format(which=beginning, **scope_label_placeholders(self.row))
             if scope in covers_labels
             else scope
         )
@@ -263,7 +263,7 @@ class CardMember:
         return self.rights.select_counted_votes(self.row, self.voted) if self.rights else list(self.voted)
 
     @cached_property
-    def has_your_approval(self) -> bool:
+    def has_viewer_approved(self) -> bool:
         """Return whether the viewer has already approved the request, which waits for a second person."""
         return bool(
             self.rights
@@ -272,12 +272,12 @@ class CardMember:
         )
 
     @cached_property
-    def refusal_reason(self) -> str:
+    def viewer_ineligibility_reason(self) -> str:
         """Return why the viewer may not decide the request; empty if they may, or lack the role approver."""
         return self.rights.explain_why_person_cannot_decide(self.row) if self.rights else ""
 
     @cached_property
-    def awaited_deciders(self) -> str:
+    def awaited_deciders_sentence(self) -> str:
         return self.rights.describe_awaited_deciders(self.row) if self.rights else ""
 
 
@@ -306,18 +306,18 @@ class ApprovalCard:
         return build_question_display(self.first_request)
 
     @property
-    def requester_names(self) -> str:
+    def requester_summary(self) -> str:
         """Return who makes the request: of several agents, the first one and the number of the others."""
         names = list(dict.fromkeys(member.requester_name for member in self.members))
         return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
     @cached_property
     def key(self) -> str:
-        own = grouping_key_of_request(self.first_request)[:32]
+        own = hash_request_card_group(self.first_request)[:32]
         return f"{own}-{self.group_key}" if self.group_key else own
 
     @cached_property
-    def choice_value(self) -> str:
+    def decidable_requests_as_json(self) -> str:
         """Return the value of the card's checkbox, a JSON list.
 
         It has `DIGEST:ID` for each request that the viewer may decide.
@@ -355,13 +355,13 @@ class ApprovalCard:
     @cached_property
     def decidable_members(self) -> list[CardMember]:
         """Return the waiting members that the viewer may decide."""
-        return [member for member in self.waiting_members if not member.refusal_reason]
+        return [member for member in self.waiting_members if not member.viewer_ineligibility_reason]
 
     @cached_property
     def approvable_members(self) -> list[CardMember]:
         """Return the members of `decidable_members` that the viewer may approve and has not approved yet."""
         return [
-            member for member in self.decidable_members if not (member.has_your_approval or self.is_braked)
+            member for member in self.decidable_members if not (member.has_viewer_approved or self.is_braked)
         ]
 
     @property
@@ -373,7 +373,7 @@ class ApprovalCard:
         )
 
     @property
-    def dangerous_approval_question(self) -> str:
+    def danger_confirmation_prompt(self) -> str:
         """Return the question to confirm before an approval; empty without a mark of grade danger."""
         danger_marks = sorted(self.glance.danger_marks) if self.glance else []
         return (
@@ -392,22 +392,28 @@ class ApprovalCard:
         return len(self.decidable_members) > 1 and len(askers) == 1
 
     @cached_property
-    def all_awaited_deciders(self) -> list[str]:
+    def distinct_awaited_deciders_sentences(self) -> list[str]:
         """Return whom the waiting members wait for, once each; empty if every approver may decide."""
         return list(
             dict.fromkeys(
-                member.awaited_deciders for member in self.waiting_members if member.awaited_deciders
+                member.awaited_deciders_sentence
+                for member in self.waiting_members
+                if member.awaited_deciders_sentence
             )
         )
 
     @cached_property
-    def refusal_reasons(self) -> list[str]:
-        """Return why the viewer may not decide some members, without what `all_awaited_deciders` says."""
-        refusal_reasons = (member.refusal_reason for member in self.waiting_members if member.refusal_reason)
+    def viewer_ineligibility_reasons(self) -> list[str]:
+        """Return why the viewer may not decide some members, without `distinct_awaited_deciders_sentences`."""
+        refusal_reasons = (
+            member.viewer_ineligibility_reason
+            for member in self.waiting_members
+            if member.viewer_ineligibility_reason
+        )
         return [
             reason
             for reason in dict.fromkeys(refusal_reasons)
-            if not reason.startswith(tuple(self.all_awaited_deciders or "\0"))
+            if not reason.startswith(tuple(self.distinct_awaited_deciders_sentences or "\0"))
         ]
 
     @property
@@ -451,7 +457,7 @@ class ApprovalCard:
         return [self.glance.highlight_danger_in_part(part) if self.glance else part for part in parts]
 
     @cached_property
-    def is_long(self) -> bool:
+    def is_input_folded(self) -> bool:
         """Return whether the exact input is folded, so that it must be opened before an approval."""
         lines = sum(
             len(part.value) if part.kind == "facts" else part.line_count
@@ -516,19 +522,19 @@ class ApprovalCard:
     def decodes_or_runs_masked_text(self) -> bool:
         """Return whether the call decodes or runs a value that is masked on the card."""
         subject = approvals.request_subject(self.first_request)
-        return can_run_hidden_value([subject.target_resource, subject.tool_input])
+        return can_value_run_masked_secret([subject.target_resource, subject.tool_input])
 
     @property
     def is_revocable(self) -> bool:
         """Return whether the card has an approval that can be revoked."""
-        return any(approvals.can_revoke(member.row, member.now) for member in self.members)
+        return any(approvals.has_revocable_approval(member.row, member.now) for member in self.members)
 
     @cached_property
     def offered_scopes(self) -> list[tuple[str, str]]:
         """Return the scopes that an approval of all waiting members can have, each with its label."""
         requesters = [request_requester(member.row) for member in self.waiting_members]
         return [
-            (scope.value, CHOICES[scope].format(**requester_folder_and_host_texts(self.first_request)))
+            (scope.value, CHOICES[scope].format(**scope_label_placeholders(self.first_request)))
             for scope in Scope
             if all(scope in requester.possible_scopes for requester in requesters)
         ]
@@ -643,7 +649,7 @@ def find_gateway_session_folders(rows: Iterable[PermissionRequest]) -> dict[str,
     Makes no query if there is none.
     """
     request_session_ids = (
-        find_request_session_id(row) for row in rows if gateway_request_tool_and_server(row) is not None
+        find_request_session_id(row) for row in rows if gateway_request_call_label(row) is not None
     )
     session_ids = {session_id for session_id in request_session_ids if session_id}
     return session_folder_names(session_ids) if session_ids else {}

@@ -23,13 +23,15 @@ Rows = QuerySet[PermissionRequest]
 class PermissionRequestFilter(DayRangeFilter):
     """Filters by status, plugin, type, person, dates and words. An unknown value matches no request."""
 
-    q = django_filters.CharFilter(method="with_words", label="Search")
-    status = django_filters.ChoiceFilter(choices=STATE_CHOICES, method="with_state", empty_label="Any status")
+    q = django_filters.CharFilter(method="filter_requests_by_search_words", label="Search")
+    status = django_filters.ChoiceFilter(
+        choices=STATE_CHOICES, method="filter_requests_by_state", empty_label="Any status"
+    )
     plugin = django_filters.CharFilter(field_name="plugin_id", label="Plugin")
     type = django_filters.CharFilter(field_name="permission_type", label="Type")
-    person = django_filters.CharFilter(method="with_person", label="Decided by")
+    person = django_filters.CharFilter(method="filter_requests_by_decider", label="Decided by")
 
-    def with_words(self, rows: Rows, _name: str, text: str) -> Rows:
+    def filter_requests_by_search_words(self, rows: Rows, _name: str, text: str) -> Rows:
         """Keep requests that contain every word in a text that a person would search."""
         for word in text.replace("\0", "").split():
             rows = rows.filter(
@@ -46,7 +48,7 @@ class PermissionRequestFilter(DayRangeFilter):
             )
         return rows
 
-    def with_state(self, rows: Rows, _name: str, state: str) -> Rows:
+    def filter_requests_by_state(self, rows: Rows, _name: str, state: str) -> Rows:
         """Keep requests that have this state now. A pending request past its deadline counts as expired."""
         everything, now = PermissionRequest.objects.all(), timezone.now()
         if state == "waiting":
@@ -63,6 +65,6 @@ class PermissionRequestFilter(DayRangeFilter):
             waiting_requests = everything.filter(status=state)
         return rows.filter(pk__in=waiting_requests.values("pk"))
 
-    def with_person(self, rows: Rows, _name: str, name: str) -> Rows:
+    def filter_requests_by_decider(self, rows: Rows, _name: str, name: str) -> Rows:
         """Keep requests that this person decided, alone or with others, or whose approval they revoked."""
         return rows.filter(Q(approved_by__icontains=name) | Q(context__revoked_by=name))

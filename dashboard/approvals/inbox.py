@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from coordinator.actions.approvals.triage import MOST_AT_ONCE
 from coordinator.models import PermissionRequest
-from coordinator.policy.deciders.waiting import load_snoozed_until
+from coordinator.policy.deciders.waiting import load_snooze_ends_by_request
 from coordinator.policy.requests import approvals
 from coordinator.policy.requests.judged_content import group_requests_by_card, judged_card_digest
 from coordinator.policy.requests.questions import is_question_tool
@@ -179,7 +179,7 @@ def load_inbox_page(
         rights: The person's rights. Only requests that they may decide are shown, unless the arrangement has
             `all`.
     """
-    everything, snoozed, fitting, unread = arrange_waiting_requests(now, arrangement, rights)
+    everything, snoozed, fitting, unread = load_arranged_waiting_requests(now, arrangement, rights)
     page = Paginator(group_requests_by_equal_call(fitting, arrangement.group), CARDS_ON_A_PAGE).get_page(
         number
     )
@@ -199,7 +199,7 @@ def load_inbox_page(
         min(snoozed.values(), default=None),
         arrangement,
         rights,
-        count_requests_by_filter_choice(everything, arrangement),
+        build_labelled_filter_choices(everything, arrangement),
         unread,
         0 if rights is None else len(rights.own_approved_request_ids_awaiting_second),
     )
@@ -224,7 +224,7 @@ def load_next_request(
 
     With `shown_id` the card of that request is returned, also if it was decided meanwhile.
     """
-    fitting = arrange_waiting_requests(now, arrangement, rights).fitting
+    fitting = load_arranged_waiting_requests(now, arrangement, rights).fitting
     groups = group_requests_by_equal_call(fitting, "same")
     ids = [[waiting_request.name for waiting_request in group] for group in groups]
     following = next((place + 1 for place, names in enumerate(ids) if after in names), 0)
@@ -245,7 +245,7 @@ def load_request_digests_of_group(
 
     At most MOST_AT_ONCE requests are returned. A decision applies to the content with that digest.
     """
-    fitting = arrange_waiting_requests(now, arrangement, rights).fitting
+    fitting = load_arranged_waiting_requests(now, arrangement, rights).fitting
     ids = [
         waiting_request.name
         for waiting_request in fitting
@@ -257,14 +257,14 @@ def load_request_digests_of_group(
     return {name: digests[name] for name in ids[:MOST_AT_ONCE] if name in digests}
 
 
-def arrange_waiting_requests(
+def load_arranged_waiting_requests(
     now: datetime, arrangement: InboxArrangement, rights: DecisionRights | None
 ) -> ArrangedRequests:
     everything = load_waiting_requests(
-        now, None if arrangement.all or rights is None else rights.find_decidable_request_ids()
+        now, None if arrangement.all or rights is None else rights.inbox_request_id_restriction()
     )
     person = rights.person.get_username() if rights is not None else ""
-    snoozed = load_snoozed_until(person, now)
+    snoozed = load_snooze_ends_by_request(person, now)
     fitting, unread = filter_waiting_requests(everything, arrangement, snoozed, person), 0
     if arrangement.marked:
         unread = max(0, len(fitting) - MOST_READ)
@@ -429,7 +429,7 @@ def waiting_request_for_grouping(row: PermissionRequest) -> WaitingRequest:
     )
 
 
-def count_requests_by_filter_choice(
+def build_labelled_filter_choices(
     waiting: Sequence[WaitingRequest], chosen: InboxArrangement
 ) -> dict[str, list[tuple[str, str]]]:
     """Return the choices of each filter, labelled with their numbers of requests.

@@ -119,7 +119,7 @@ class QuestionDisplay:
         return self.question.options if isinstance(self.question, OptionsQuestion) else ()
 
     @property
-    def has_deny_button(self) -> bool:
+    def should_add_deny_button(self) -> bool:
         """Return whether the card adds its own button to deny.
 
         The options of driven agents usually have one.

@@ -64,4 +64,6 @@ def explain_undecidable_request(member: CardMember, seen_version: str) -> str:
     """Return why a request cannot be decided with the others; empty if it can."""
     if not member.request_state.waiting:
         return member.state_description[:1].upper() + member.state_description[1:]
-    return member.refusal_reason or (CHANGED if seen_version != member.displayed_request_digest else "")
+    return member.viewer_ineligibility_reason or (
+        CHANGED if seen_version != member.displayed_request_digest else ""
+    )

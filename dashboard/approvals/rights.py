@@ -32,11 +32,11 @@ class DecisionRights:
         """Return whether the person is an approver whose decisions are limited by rows of Who decides."""
         return bool(self.book.rules) and has_role(self.person, APPROVER)
 
-    def find_decidable_request_ids(self) -> list[int] | None:
+    def inbox_request_id_restriction(self) -> list[int] | None:
         """Return the ids of the waiting requests that the inbox shows by default; None for all."""
         if not has_role(self.person, APPROVER):
             return None
-        return deciders.decidable_request_ids(
+        return deciders.decidable_request_ids_unless_all(
             self.person, self.book, self.own_approved_request_ids_awaiting_second
         )
 

@@ -112,7 +112,7 @@ def compute_approval_statistics(now: datetime, days: int, zone: ZoneInfo | None 
     for row in walk_requests_since(now - timedelta(days=days)):
         status = approvals.current_request_state(row, now).status
         request_counts[row.plugin_id, status] += 1
-        expired_unseen += status == Status.EXPIRED and expired_unseen_by_approvers(row)
+        expired_unseen += status == Status.EXPIRED and is_request_expired_unseen(row)
         wait = approvals.decision_wait_time(row)
         if wait is not None:
             waits.append(wait)
@@ -189,7 +189,7 @@ def median_duration(spans: Sequence[timedelta]) -> timedelta | None:
     return timedelta(seconds=median(span.total_seconds() for span in spans)) if spans else None
 
 
-def expired_unseen_by_approvers(row: PermissionRequest) -> bool:
+def is_request_expired_unseen(row: PermissionRequest) -> bool:
     """Return whether the request expired before an approver saw it; False for rows of other programs."""
     context = approvals.request_context(row)
     return context is not None and context.requested_by != "unknown" and context.seen_at is None

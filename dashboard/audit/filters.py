@@ -14,7 +14,7 @@ Rows = QuerySet[AuditLog]
 class AuditFilter(DayRangeFilter):
     moment = "timestamp"
 
-    q = django_filters.CharFilter(method="with_words", label="Search")
+    q = django_filters.CharFilter(method="filter_entries_by_search_words", label="Search")
     event = django_filters.CharFilter(field_name="event_type", label="Event")
     actor = django_filters.CharFilter(field_name="actor_id", label="Actor")
     target = django_filters.CharFilter(field_name="target_id", label="Target")
@@ -22,7 +22,7 @@ class AuditFilter(DayRangeFilter):
     result = django_filters.CharFilter(field_name="result", label="Result")
     trace = django_filters.CharFilter(field_name="trace_id", label="Trace")
 
-    def with_words(self, rows: Rows, _name: str, text: str) -> Rows:
+    def filter_entries_by_search_words(self, rows: Rows, _name: str, text: str) -> Rows:
         """Keep rows that contain every word in a text column or in the metadata."""
         for word in text.replace("\0", "").split():
             rows = rows.filter(

@@ -59,7 +59,7 @@ def list_audit_entries(request: HtmxHttpRequest) -> HttpResponse:
     context = {
         "filter": narrowed,
         "page": page,
-        "changed": proofs.find_audit_rows_differing_from_log(page.rows),
+        "changed": proofs.find_row_ids_differing_from_log(page.rows),
         "filtered": any(request.GET.get(name) for name in narrowed.filters),
         "events": state.list_audit_event_types(),
         "results": list_recent_column_values(

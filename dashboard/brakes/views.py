@@ -28,7 +28,7 @@ def show_brakes(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_POST
 @require_approver
-def put_on_brake_view(request: HtmxHttpRequest) -> HttpResponse:
+def apply_brake_view(request: HtmxHttpRequest) -> HttpResponse:
     """Apply a brake. If that is refused, show the reason on the form."""
     form = BrakeForm(request.POST)
     if not form.is_valid():

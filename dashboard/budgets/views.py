@@ -86,7 +86,7 @@ def edit_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
 @require_approver
 def allow_over_budget_today(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
     """Suspend a budget until the end of the day."""
-    with refusals.show_refusal_as_message(request, missing_is_404=True):
+    with refusals.catch_refusal_as_message(request, missing_is_404=True):
         budgets.suspend_budget_for_today(budget_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, "The budget does not limit anything until the end of the day.")
     return redirect("budgets:home")
@@ -95,7 +95,7 @@ def allow_over_budget_today(request: HtmxHttpRequest, budget_id: int) -> HttpRes
 @require_POST
 @require_admin
 def delete_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
-    with refusals.show_refusal_as_message(request, missing_is_404=True):
+    with refusals.catch_refusal_as_message(request, missing_is_404=True):
         budgets.remove_budget(budget_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, "The budget is removed.")
     return redirect("budgets:home")

@@ -16,7 +16,7 @@ from coordinator.chat import thumbnails
 from coordinator.errors import NotFound, ServiceBusy, StoredDataCorrupt
 from coordinator.identity.declarations import require_safe
 from coordinator.models import ChatAttachment
-from dashboard.chat.messages import export_chat_as_markdown
+from dashboard.chat.messages import iterate_chat_markdown
 from dashboard.frame import error_views as errors
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -31,7 +31,7 @@ NOT_NOW = NO_PREVIEW.with_name("unreadable.webp")
 def show_chat_attachment(request: HtmxHttpRequest, attachment_id: str) -> HttpResponseBase:
     """Return an image or audio file inline, any other file as a download."""
     try:
-        return attachment_response(request, chat.find_attachment(attachment_id), inline=True)
+        return attachment_response(request, chat.require_chat_attachment(attachment_id), inline=True)
     except NotFound as problem:
         raise Http404(str(problem.detail)) from None
     except (ServiceBusy, StoredDataCorrupt) as problem:
@@ -49,11 +49,11 @@ def show_chat_thumbnail(_request: HtmxHttpRequest, attachment_id: str) -> HttpRe
     coordinator/edge/http/bridge.py, so that it delays no page.
     """
     try:
-        row = chat.find_attachment(attachment_id)
+        row = chat.require_chat_attachment(attachment_id)
     except NotFound as problem:
         raise Http404(str(problem.detail)) from None
     try:
-        path = thumbnails.find_cached_thumbnail(row)
+        path = thumbnails.find_cached_or_require_makeable_thumbnail(row)
     except NotFound:
         return build_webp_response_from_file(NO_PREVIEW, 404)
     except (ServiceBusy, StoredDataCorrupt) as problem:
@@ -87,7 +87,7 @@ def set_webp_response_headers(response: HttpResponseBase) -> HttpResponseBase:
 def export_chat_thread(_request: HtmxHttpRequest, agent_id: str, form: str) -> HttpResponseBase:
     """Return a whole thread as a file: `ndjson` for programs, `md` for people."""
     try:
-        agent = chat.find_chat_agent(agent_id)
+        agent = chat.require_chat_agent(agent_id)
     except NotFound as problem:
         raise Http404(str(problem.detail)) from None
     name = f"chat-{agent.pk}"
@@ -98,7 +98,7 @@ def export_chat_thread(_request: HtmxHttpRequest, agent_id: str, form: str) -> H
     if form != "md":
         raise Http404("A thread can be exported as ndjson or md.")
     response = StreamingHttpResponse(
-        export_chat_as_markdown(agent.name, chat.iterate_thread_messages(agent.pk)),
+        iterate_chat_markdown(agent.name, chat.iterate_thread_messages(agent.pk)),
         content_type="text/markdown; charset=utf-8",
     )
     response.headers["Content-Disposition"] = content_disposition_header(True, f"{name}.md") or "attachment"

@@ -171,7 +171,7 @@ class ChatMessageView:
 def build_chat_block(block: Any, files: Mapping[str, AttachmentFacts]) -> ChatBlock:
     if not isinstance(block, dict):
         return ChatBlock("json", text=pretty_json(block), title="A block of unknown form")
-    facts = find_attachment_of_block(block, files)
+    facts = build_attachment_facts_of_block(block, files)
     if facts is not None:
         return ChatBlock(facts.kind, file=facts)
     return build_text_block(block) or build_link_block(block) or build_unknown_block(block)
@@ -212,7 +212,7 @@ def build_tool_result_block(block: Mapping[str, Any]) -> ChatBlock:
     return ChatBlock("json", text=pretty_json(block if output_value is None else output_value), title=title)
 
 
-def find_attachment_of_block(
+def build_attachment_facts_of_block(
     block: Mapping[str, Any], files: Mapping[str, AttachmentFacts]
 ) -> AttachmentFacts | None:
     """Return the file to which a block refers; None if it refers to none of our attachments.
@@ -256,7 +256,7 @@ def attachment_size_or_none(stored: Any) -> int | None:
     return stored if isinstance(stored, int) else None
 
 
-def prepare_chat_messages(messages: Sequence[ChatMessage], agent_name: str) -> list[ChatMessageView]:
+def build_chat_message_views(messages: Sequence[ChatMessage], agent_name: str) -> list[ChatMessageView]:
     """Return the messages prepared for templates. The files of all of them take one query."""
     files, versions = load_message_files(messages), load_message_versions(messages)
     return [
@@ -319,7 +319,7 @@ def build_chat_message_fragments(change: FeedChange) -> Sequence[PageFragment]:
     message = ChatMessage.objects.select_related("agent").filter(pk=change.key).first()
     if message is None:
         return []
-    (chat_message,) = prepare_chat_messages([message], message.agent.name)
+    (chat_message,) = build_chat_message_views([message], message.agent.name)
     html = render_to_string("chat/_message.html", {"shown": chat_message})
     if change.op == "insert":
         return [PageFragment(f'[data-thread="{escape_css_string(message.agent_id)}"]', html, "beforeend")]
@@ -331,7 +331,7 @@ def escape_css_string(text: str) -> str:
     return "".join(f"\\{ord(character):x} " if character in '"\\\n\r\f' else character for character in text)
 
 
-def export_chat_as_markdown(agent_name: str, messages: Iterable[ChatMessage]) -> Iterator[str]:
+def iterate_chat_markdown(agent_name: str, messages: Iterable[ChatMessage]) -> Iterator[str]:
     yield f"# Chat with {agent_name}\n"
     for message in messages:
         chat_message_view = ChatMessageView(message, agent_name)

@@ -48,7 +48,7 @@ def load_chat_rows(person: User | AnonymousUser, now: datetime | None = None) ->
         agent.pk
         for agent in agents
         if agent.last_id
-        and may_have_unread_messages(last[agent.last_id], read_positions.get(agent.pk), joined)
+        and can_have_unread_messages(last[agent.last_id], read_positions.get(agent.pk), joined)
     ]
     unread = chat.count_unread_messages(person.get_username(), behind, joined)
     rows = [
@@ -58,7 +58,7 @@ def load_chat_rows(person: User | AnonymousUser, now: datetime | None = None) ->
     return sorted(rows, key=last_message_sort_key, reverse=True)
 
 
-def may_have_unread_messages(last: ChatMessage, read: chat.MessagePosition | None, joined: datetime) -> bool:
+def can_have_unread_messages(last: ChatMessage, read: chat.MessagePosition | None, joined: datetime) -> bool:
     """Return whether the thread can have unread messages.
 
     Most threads are read to the end and need no count.

@@ -21,9 +21,9 @@ from coordinator.chat.presence import agent_presence_status
 from coordinator.errors import BadRequest, Conflict, NotFound, SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
-from coordinator.lib.body_limits import UPLOAD, limit_body
+from coordinator.lib.body_limits import UPLOAD, declare_request_body_allowance
 from coordinator.models import Agent, ChatAttachment, ChatMessage
-from dashboard.chat.messages import prepare_chat_messages
+from dashboard.chat.messages import build_chat_message_views
 from dashboard.chat.threads import load_chat_rows
 from dashboard.frame.guards import require_admin, require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -66,7 +66,7 @@ def show_chat_thread(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     context = {
         "agent": agent,
         "older": page.has_more,
-        "messages_shown": prepare_chat_messages(page.messages, agent.name),
+        "messages_shown": build_chat_message_views(page.messages, agent.name),
     }
     if wants_fragment(request):
         return render(request, "chat/_older.html", context)
@@ -88,7 +88,7 @@ def load_thread_page(request: HtmxHttpRequest, agent: Agent) -> tuple[chat.ChatM
         return chat.load_older_messages(agent.pk, chat.parse_message_position(before)), False
     if message := request.GET.get("message"):
         try:
-            page, newer = chat.load_messages_around(agent.pk, message)
+            page, newer = chat.load_message_page_around(agent.pk, message)
         except NotFound as problem:
             raise Http404(str(problem.detail)) from None
         return page, not newer
@@ -97,7 +97,7 @@ def load_thread_page(request: HtmxHttpRequest, agent: Agent) -> tuple[chat.ChatM
 
 def find_chat_agent_or_404(agent_id: str) -> Agent:
     try:
-        return chat.find_chat_agent(agent_id)
+        return chat.require_chat_agent(agent_id)
     except NotFound as problem:
         raise Http404(str(problem.detail)) from None
 
@@ -123,16 +123,16 @@ def show_delivery_of_newest_message(request: HtmxHttpRequest, agent_id: str) -> 
 
 @require_POST
 @require_approver
-@limit_body(UPLOAD)
+@declare_request_body_allowance(UPLOAD)
 def send_chat_message(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Send a message to an agent. A script gets the message's HTML, or the error as JSON."""
     try:
         message = post_typed_message(request, agent_id)
     except SignalboxError as refusal:
-        return answer_chat_refusal(request, agent_id, refusal)
+        return build_chat_refusal_response(request, agent_id, refusal)
     if not wants_fragment(request):
         return redirect("chat:thread", agent_id)
-    (chat_message,) = prepare_chat_messages([message], message.agent.name)
+    (chat_message,) = build_chat_message_views([message], message.agent.name)
     return render(request, "chat/_message.html", {"shown": chat_message})
 
 
@@ -159,7 +159,9 @@ def post_typed_message(request: HtmxHttpRequest, agent_id: str) -> ChatMessage:
         return own_message
 
 
-def answer_chat_refusal(request: HtmxHttpRequest, agent_id: str, refusal: SignalboxError) -> HttpResponse:
+def build_chat_refusal_response(
+    request: HtmxHttpRequest, agent_id: str, refusal: SignalboxError
+) -> HttpResponse:
     if wants_fragment(request):
         return JsonResponse({"detail": refusal.detail}, status=refusal.status)
     messages.error(request, str(refusal.detail))

@@ -61,7 +61,7 @@ class RecentOmissions:
 
 def list_recent_telemetry_omissions(now: datetime) -> RecentOmissions:
     """Return the omissions of the last 14 days, newest first."""
-    since_us = instants.to_microseconds(now - SHOWN_FOR)
+    since_us = instants.instant_to_microseconds(now - SHOWN_FOR)
     recent = TelemetryOmission.objects.filter(last_at_us__gte=since_us).order_by("-last_at_us", "-id")
     rows = [OmissionRow(row) for row in recent[:MOST_SHOWN]]
     kinds = {row.row.kind for row in rows}

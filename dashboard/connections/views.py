@@ -93,7 +93,7 @@ def show_first_report_of_key(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @never_cache
 @require_admin
-def test_connection(request: HtmxHttpRequest) -> HttpResponse:
+def run_connection_test_view(request: HtmxHttpRequest) -> HttpResponse:
     """Send a test hook with a temporary key through all steps, and show each step with its duration."""
     now, by = timezone.now(), person_actor(request.user)
     row, raw = keys.issue_api_key(

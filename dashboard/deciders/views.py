@@ -76,7 +76,7 @@ def render_deciders_page(
     problem: str = "",
     status: int = 200,
 ) -> HttpResponse:
-    book, user = policy.load_decider_book(timezone.now()), signed_in_decider(request)
+    book, user = policy.load_decider_book(timezone.now()), signed_in_user_of_request(request)
     own = Group.objects.exclude(name__in=ROLES).prefetch_related("user_set").order_by("name")
     context = {
         "forms": posted if posted is not None else forms.build_deciding_rule_forms(book),
@@ -112,7 +112,7 @@ def list_name_suggestions_by_field() -> dict[str, list[str]]:
 @require_admin
 def create_decider_group_view(request: HtmxHttpRequest) -> HttpResponse:
     name, people, _seen_version = parse_posted_group(request)
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         decider_group = groups.add_decider_group(
             name, people, actor=person_actor(request.user), now=timezone.now()
         )
@@ -126,7 +126,7 @@ def create_decider_group_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_admin
 def edit_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpResponse:
     name, people, seen_version = parse_posted_group(request)
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         groups.update_decider_group(
             group_id,
             name,
@@ -142,7 +142,7 @@ def edit_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpResp
 @require_POST
 @require_admin
 def delete_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpResponse:
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         groups.remove_decider_group(group_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, "The group was deleted.")
     return redirect("deciders:home")
@@ -159,7 +159,7 @@ def parse_posted_group(request: HtmxHttpRequest) -> tuple[str, list[int], str]:
 @require_approver
 def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
     """Delegate the person's right to decide to another approver for a time."""
-    user = signed_in_decider(request)
+    user = signed_in_user_of_request(request)
     other_people = [
         (pk, approver.get_username())
         for pk, approver in policy.load_decider_book(timezone.now()).approvers_by_id.items()
@@ -171,7 +171,7 @@ def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
             messages.error(request, f"{label}: {errors[0]} Nothing was delegated.")
         return redirect("accounts:account")
     cleaned_data = form.cleaned_data
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         delegation = delegations.create_delegation(
             cleaned_data["receiver"],
             cleaned_data["starts_at"],
@@ -188,12 +188,14 @@ def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_approver
 def revoke_delegation_view(request: HtmxHttpRequest, delegation_id: int) -> HttpResponse:
-    with refusals.show_refusal_as_message(request):
-        delegations.cancel_delegation(delegation_id, user=signed_in_decider(request), now=timezone.now())
+    with refusals.catch_refusal_as_message(request):
+        delegations.cancel_delegation(
+            delegation_id, user=signed_in_user_of_request(request), now=timezone.now()
+        )
         messages.success(request, "The delegation has ended.")
     return redirect(find_next_url(request, "deciders:home"))
 
 
-def signed_in_decider(request: HtmxHttpRequest) -> User:
+def signed_in_user_of_request(request: HtmxHttpRequest) -> User:
     assert isinstance(request.user, User)
     return request.user

@@ -23,7 +23,7 @@ from coordinator.actions.people import accounts, passkeys, recovery_codes
 from coordinator.errors import Forbidden, SignalboxError
 from coordinator.identity import browser_secrets
 from coordinator.identity.browser_secrets import ConfirmedBy, Lack
-from coordinator.identity.passkeys import find_address_problem
+from coordinator.identity.passkeys import find_passkey_address_problem
 from dashboard.frame import confirmations
 from dashboard.frame.confirmations import Way
 
@@ -73,7 +73,7 @@ class RequireProof(MiddlewareMixin):
             return None
         offered, now = pop_identity_proof_from_form(request), timezone.now()
         within = confirmations.max_age_of_identity_confirmation(request, view)
-        only_passkey = within is not None and confirmations.needs_passkey(request.user)
+        only_passkey = within is not None and confirmations.should_confirm_with_passkey(request.user)
         lack = browser_secrets.find_browser_secret_problem(request.session, offered.secret, now)
         if lack is None and within is not None:
             is_confirmed = browser_secrets.is_person_recently_confirmed(
@@ -90,7 +90,9 @@ class RequireProof(MiddlewareMixin):
         if confirmed_by is None:
             if lack != "unconfirmed":
                 request_line = f"{request.method} {request.path}"
-                accounts.record_cookie_only_sign_in(request.user, client_address(request), request_line, now)
+                accounts.audit_attempt_with_cookie_only(
+                    request.user, client_address(request), request_line, now
+                )
             return render_identity_confirmation_page(
                 request, f"{MESSAGES[lack]} {describe_identity_confirmation_ways(ways)}", ways
             )
@@ -114,7 +116,7 @@ def verify_offered_identity_proof(
         return "passkey"
     if not offered.password or "provider" in ways:
         return None
-    accounts.check_sign_in_limits(attempt, now)
+    accounts.require_sign_in_below_limits(attempt, now)
     if recovery_codes.use_recovery_code(
         request.user, offered.password, "SIGN_IN_CONFIRMED", attempt.address, now
     ):
@@ -170,7 +172,7 @@ def render_identity_confirmation_page(
             "message": message,
             "is_wrong": refusal is not None,
             "ways": ways,
-            "passkey_problem": find_address_problem(request.scheme or "", request.get_host()),
+            "passkey_problem": find_passkey_address_problem(request.scheme or "", request.get_host()),
             "sent": list_form_pairs(request.POST),
             "lost_files": bool(request.FILES),
         }

@@ -69,7 +69,7 @@ def max_age_of_identity_confirmation(request: HttpRequest, view: Callable[..., o
     return decisions if decides else None
 
 
-def needs_passkey(user: User) -> bool:
+def should_confirm_with_passkey(user: User) -> bool:
     """Return whether the person must confirm with a passkey instead of a password.
 
     They must if decisions need a confirmation and they have a passkey.

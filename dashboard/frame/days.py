@@ -75,17 +75,17 @@ class DayRangeFilter(django_filters.FilterSet):  # type: ignore[misc] # the libr
     """Filters a list by two days. `moment` is the name of the time column."""
 
     moment = "created_at"
-    since = django_filters.CharFilter(method="from_start", label="From")
-    until = django_filters.CharFilter(method="to_end", label="To")
+    since = django_filters.CharFilter(method="filter_from_first_day", label="From")
+    until = django_filters.CharFilter(method="filter_to_last_day", label="To")
 
     @cached_property
     def day_range(self) -> DayRange:
         return DayRange.from_query(self.data or {})
 
-    def from_start(self, rows: Rows, _name: str, _day: str) -> Rows:
+    def filter_from_first_day(self, rows: Rows, _name: str, _day: str) -> Rows:
         start = self.day_range.start_instant
         return rows if start is None else rows.filter(**{f"{self.moment}__gte": start})
 
-    def to_end(self, rows: Rows, _name: str, _day: str) -> Rows:
+    def filter_to_last_day(self, rows: Rows, _name: str, _day: str) -> Rows:
         end = self.day_range.end_instant
         return rows if end is None else rows.filter(**{f"{self.moment}__lt": end})

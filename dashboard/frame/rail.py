@@ -81,7 +81,7 @@ class RailGroup:
     entries: tuple[RailEntry, ...]
 
 
-def count_requests_waiting_for_person(person: User | AnonymousUser) -> BadgeNumber:
+def build_waiting_badge_number(person: User | AnonymousUser) -> BadgeNumber:
     """Return how many requests wait for the person's decision, without those that they snoozed."""
     waiting = load_waiting_for_person(person, timezone.now())
     return BadgeNumber(waiting.waiting_count, own=not waiting.is_shared, changes_at=waiting.returns_at)
@@ -100,7 +100,7 @@ def count_all_waiting_requests() -> int:
 
 
 WAITING = RailBadge(
-    count_requests_waiting_for_person, waiting_count_if_same_for_everybody, "permission_requests", "waiting"
+    build_waiting_badge_number, waiting_count_if_same_for_everybody, "permission_requests", "waiting"
 )
 GROUPS: tuple[RailGroup, ...] = (
     RailGroup(

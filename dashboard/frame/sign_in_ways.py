@@ -14,7 +14,7 @@ from coordinator.identity.session_store import BY_PROVIDER
 LONGEST = 4096  # characters; a longer token does not fit into a URL
 
 
-def mark_signed_in_at_provider(request: HttpRequest, id_token: str, *, until: datetime) -> None:
+def store_provider_sign_in(request: HttpRequest, id_token: str, *, until: datetime) -> None:
     """Mark the session as signed in at the provider.
 
     It ends at `until`, so that changes there take effect.
@@ -23,7 +23,7 @@ def mark_signed_in_at_provider(request: HttpRequest, id_token: str, *, until: da
     request.session.set_expiry(until)
 
 
-def mark_signed_in_by_password(request: HttpRequest) -> None:
+def clear_provider_sign_in(request: HttpRequest) -> None:
     """Mark the session as signed in with a password, no longer at the provider. Its end does not change."""
     request.session.pop(BY_PROVIDER, None)
 
@@ -43,7 +43,7 @@ def build_provider_sign_out_url(request: HttpRequest) -> str:
     from coordinator.identity.openid import provider  # noqa: PLC0415 - an extra
 
     try:
-        endpoint = provider.provider_description().get("end_session_endpoint")
+        endpoint = provider.get_or_fetch_provider_description().get("end_session_endpoint")
     except SignalboxError:
         return ""  # sign-out here must work even if the provider does not
     if not endpoint:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from dashboard.help.sections import Section, all_sections
+from dashboard.help.sections import Section, list_all_help_sections
 
 MAX_QUERY_LENGTH, MAX_TERMS, MAX_RESULTS = 200, 10, 40
 EXCERPT_LENGTH = 220  # characters
@@ -38,7 +38,9 @@ def search_help(query: str) -> list[SearchResult]:
     terms = search_terms(query)
     if not terms:
         return []
-    scored = [(score, section) for section in all_sections() if (score := score_section(section, terms))]
+    scored = [
+        (score, section) for section in list_all_help_sections() if (score := score_section(section, terms))
+    ]
     scored.sort(key=lambda pair: -pair[0])  # the sort is stable: equal scores keep the order of the pages
     return [
         SearchResult(

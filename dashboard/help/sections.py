@@ -32,7 +32,7 @@ class Section:
 
 
 @cache
-def page_sections(name: str) -> tuple[Section, ...]:
+def load_help_page_sections(name: str) -> tuple[Section, ...]:
     """Return the sections of a page. They are read once in each process."""
     page = PAGES[name]
     sections: list[tuple[int, str, list[str]]] = []
@@ -56,9 +56,9 @@ def page_sections(name: str) -> tuple[Section, ...]:
     )
 
 
-def all_sections() -> list[Section]:
+def list_all_help_sections() -> list[Section]:
     """Return the sections of all pages, in the order of the pages."""
-    return [section for name in PAGES for section in page_sections(name)]
+    return [section for name in PAGES for section in load_help_page_sections(name)]
 
 
 def strip_markdown(lines: list[str]) -> str:

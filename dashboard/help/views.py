@@ -12,7 +12,7 @@ from dashboard.frame.themes import read_theme_cookie
 from dashboard.help.pages import PAGES, PICTURES, SUBJECTS, read_picture
 from dashboard.help.rendering import render_page
 from dashboard.help.search import MAX_QUERY_LENGTH, search_help, search_terms
-from dashboard.help.sections import page_sections
+from dashboard.help.sections import load_help_page_sections
 
 
 @require_safe
@@ -40,7 +40,7 @@ def show_help_page(request: HtmxHttpRequest, name: str) -> HttpResponse:
         "subjects": SUBJECTS,
         "shown": help_page,
         "body": render_page(help_page, read_theme_cookie(request).scheme),
-        "contents": [section for section in page_sections(name) if section.level > 1],
+        "contents": [section for section in load_help_page_sections(name) if section.level > 1],
         "previous": PAGES[names[index - 1]] if index else None,
         "next": PAGES[names[index + 1]] if index + 1 < len(names) else None,
     }

@@ -52,7 +52,7 @@ _NAMED = {
 }
 
 
-def label_event_with_subject_text(event: TimelineEvent) -> str:
+def describe_event_with_subject(event: TimelineEvent) -> str:
     """Return the label of an event in `_NAMED`, with the first words of its subject."""
     event_text, fields = _NAMED[event.event_type]
     input_value = event.tool_input.value if event.tool_input else None
@@ -132,7 +132,7 @@ def describe_session_note(event: TimelineEvent) -> str:
     return f"Note from {event.reason or 'somebody'}: {' '.join(shown_note.split())}"
 
 
-def describe_agent_message(event: TimelineEvent) -> str:
+def describe_agent_protocol_message(event: TimelineEvent) -> str:
     """Return the name of a message of the agent's own protocol, as words."""
     input_value = event.tool_input.value if event.tool_input else None
     input_fields = input_value if isinstance(input_value, dict) else {}
@@ -155,13 +155,13 @@ def identifier_to_words(name: str) -> str:
 _WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
     "turn_end": ("st-check", describe_turn_end, ""),
     "mode_changed": ("st-info", lambda event: f"Mode changed: {new_mode_of_event(event)}", "calm"),
-    "agent_message": ("st-info", describe_agent_message, ""),
+    "agent_message": ("st-info", describe_agent_protocol_message, ""),
     "agent_failed": ("st-warning", lambda _: "The agent failed", "bad"),
     "model_request": ("st-dot", describe_model_request, ""),
     "compaction": ("st-info", describe_compaction, "calm"),
     REWIND: ("st-back", describe_rewind, "calm"),
     "permission_request": ("approvals", lambda event: f"Asked for permission: {event.tool_name}", "warn"),
-    **dict.fromkeys(_NAMED, ("st-info", label_event_with_subject_text, "calm")),
+    **dict.fromkeys(_NAMED, ("st-info", describe_event_with_subject, "calm")),
     READ_FROM: ("st-info", lambda event: describe_transcript_origin(event.tool_input), "calm"),
 }
 

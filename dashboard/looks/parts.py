@@ -13,9 +13,9 @@ from coordinator.models import UnreadableText
 from dashboard.text import diffs, json_text
 from dashboard.text.terminal import (
     TerminalSpan,
+    has_terminal_codes,
     list_terminal_spans,
     render_text_to_terminal_screen,
-    shows_terminal_codes,
 )
 
 # What a row shows at first. The rest is loaded on demand, so that pages stay small.
@@ -133,7 +133,7 @@ def build_text_part(text: str, **options: Any) -> DisplayPart:
 
 def build_program_output_part(text: str, **options: Any) -> DisplayPart:
     """Return the part of a program's output, formatted as a terminal would show it."""
-    if not shows_terminal_codes(text):
+    if not has_terminal_codes(text):
         return build_text_part(text, **options)
     screen = render_text_to_terminal_screen(text)
     lines, characters_left = [], SHOW_CHARACTERS
@@ -296,7 +296,7 @@ def build_json_part(value: Any, label: str = "") -> DisplayPart:
     return part if complete else replace(part, cut=True)
 
 
-def first_nonempty_string_of_fields(fields: dict[str, Any], *names: str) -> str:
+def first_string_of_fields(fields: dict[str, Any], *names: str) -> str:
     """Return the first of these fields that is a text, else an empty text."""
     return next((fields[name] for name in names if isinstance(fields.get(name), str)), "")
 

@@ -12,10 +12,10 @@ from dashboard.looks.parts import (
     build_output_parts,
     build_program_output_part,
     extract_output_text,
-    first_nonempty_string_of_fields,
+    first_string_of_fields,
     format_line_count,
 )
-from dashboard.text.terminal import list_terminal_spans, render_text_to_terminal_screen, shows_terminal_codes
+from dashboard.text.terminal import has_terminal_codes, list_terminal_spans, render_text_to_terminal_screen
 
 MAX_SUMMARIZED_CHARACTERS = 20_000  # of an output with terminal codes
 
@@ -25,15 +25,15 @@ def build_shell_call_display(name: str, tool_input: dict[str, Any], output: Any)
 
     Standard output and standard error are separate parts.
     """
-    command, fields = first_nonempty_string_of_fields(tool_input, *COMMANDS), InputFields(tool_input)
+    command, fields = first_string_of_fields(tool_input, *COMMANDS), InputFields(tool_input)
     if not command:
         return None
     fields.remove_fields("description")
     return CallDisplay(
         icon="terminal",
         name=name,
-        title=first_nonempty_string_of_fields(tool_input, "description") or command,
-        mono=not first_nonempty_string_of_fields(tool_input, "description"),
+        title=first_string_of_fields(tool_input, "description") or command,
+        mono=not first_string_of_fields(tool_input, "description"),
         note=summarize_shell_output(output),
         inputs=[*fields.pop_command_as_parts(), *fields.build_remaining_parts()],
         outputs=build_shell_outputs(output),
@@ -70,7 +70,7 @@ def summarize_shell_output(output: Any) -> str:
         text = "\n".join(text for text in streams if isinstance(text, str) and text.strip())
     else:
         text = extract_output_text(output) or ""
-    if shows_terminal_codes(text):
+    if has_terminal_codes(text):
         spans = list_terminal_spans(render_text_to_terminal_screen(text[-MAX_SUMMARIZED_CHARACTERS:]).lines)
         text = "".join(span.text for span in spans)
     lines = [line.strip() for line in text.splitlines() if line.strip()]

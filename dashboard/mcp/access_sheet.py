@@ -31,7 +31,7 @@ from coordinator.policy.grants.access import (
     Verdict,
     topmost_grants_of_slot,
 )
-from coordinator.policy.grants.edits import INHERIT, GrantEdit, Slot, find_rows_beneath_edit
+from coordinator.policy.grants.edits import INHERIT, GrantEdit, Slot, find_grants_kept_under_edit
 from dashboard.frame.days import find_zone_by_name
 
 CHOICES = ((INHERIT, "Inherit"), (ALLOW, "Allow"), (ASK, "Ask"), (DENY, "Deny"))
@@ -62,7 +62,7 @@ class AccessSheetLine:
     @property
     def verdict_after_temporary_grant(self) -> str:
         """The verdict after a temporary grant on top of another one has ended, like "asked"; else empty."""
-        if self.row is None or not self.verdict.is_by_temporary_grant or self.verdict.grant is None:
+        if self.row is None or not self.verdict.is_by_overriding_grant or self.verdict.grant is None:
             return ""
         if self.verdict.grant.id != self.row.pk or self.verdict.then is None:
             return ""
@@ -109,7 +109,7 @@ def describe_verdict_source(verdict: Verdict) -> str:
 
 def build_agent_server_sheet(agent_id: str, server_id: str, now: datetime) -> AccessSheet:
     """Return the sheet of one agent on one server: the server's slot first, then that of each tool."""
-    tools = mcp_tools.list_tool_names([server_id], seen_by=now)[server_id]
+    tools = mcp_tools.collect_tool_names_by_server([server_id], seen_by=now)[server_id]
     known_tools = {tool.name: tool for tool in McpTool.objects.filter(server_id=server_id)}
     slots: list[Slot] = [(agent_id, server_id, None), *((agent_id, server_id, tool) for tool in tools)]
     labels = {slot: slot[2] or "The whole server" for slot in slots}
@@ -159,7 +159,11 @@ def list_tool_hint_labels(tool: McpTool | None) -> list[str]:
         ("openWorldHint", "open world"),
     )
     marks = [word for name, word in hints if annotations.get(name) is True]
-    return [*marks, *(["changed"] if tool.is_changed else []), *(["gone"] if tool.gone_at else [])]
+    return [
+        *marks,
+        *(["changed"] if tool.has_undecided_definition_change else []),
+        *(["gone"] if tool.gone_at else []),
+    ]
 
 
 def build_access_sheet(
@@ -205,7 +209,7 @@ def build_sheet_line(
         [
             row
             for row in rows
-            if convert_to_grant_row(row).is_live(now) and grant_entry_type_fits_tool_name(row)
+            if convert_to_grant_row(row).is_live(now) and is_entry_type_consistent_with_tool(row)
         ]
     )
     own = verdict.grant if verdict.grant is not None and verdict.grant.tool_name == slot[2] else None
@@ -233,7 +237,7 @@ def build_sheet_line(
     )
 
 
-def grant_entry_type_fits_tool_name(row: Grant) -> bool:
+def is_entry_type_consistent_with_tool(row: Grant) -> bool:
     return (row.entry_type == access.TOOL_GRANT) == bool(row.tool_name)
 
 
@@ -295,9 +299,9 @@ def build_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantE
         live = [
             row
             for row in slots.get(edit.grant_slot, [])
-            if convert_to_grant_row(row).is_live(now) and grant_entry_type_fits_tool_name(row)
+            if convert_to_grant_row(row).is_live(now) and is_entry_type_consistent_with_tool(row)
         ]
-        beneath, top = find_rows_beneath_edit(edit, live), topmost_grants_of_slot(live)
+        beneath, top = find_grants_kept_under_edit(edit, live), topmost_grants_of_slot(live)
         hidden = [row for row in live if row not in beneath and row not in top]
         lines.append(GrantEditLine(edit, topmost_grants_of_slot(beneath)[-1] if beneath else None, hidden))
     return lines

@@ -66,7 +66,7 @@ class ArgumentForm(forms.Form):
         self.listed: list[ArgumentField] = []
         self.is_odd = False
         try:
-            self.listed = list_arguments(schema)
+            self.listed = build_argument_fields_of_schema(schema)
         except UnsupportedSchema:
             self.is_odd = True
         self.is_raw = is_raw or self.is_odd
@@ -90,7 +90,7 @@ class ArgumentForm(forms.Form):
         values: dict[str, Any] = super().clean() or {}
         if self.is_raw:
             if RAW in values:
-                self.parse_raw_json_arguments(values[RAW])
+                self.set_arguments_from_raw_json(values[RAW])
             return values
         typed: dict[tuple[str, ...], Any] = {}
         for index, argument in enumerate(self.listed):
@@ -115,7 +115,7 @@ class ArgumentForm(forms.Form):
             holder[path[-1]] = value
         return values
 
-    def parse_raw_json_arguments(self, text: str) -> None:
+    def set_arguments_from_raw_json(self, text: str) -> None:
         try:
             value = parse_json(text, {})
         except ValidationError as problem:
@@ -131,7 +131,7 @@ def has_typed_value_below_path(typed: Iterable[tuple[str, ...]], owner: tuple[st
     return any(path[: len(owner)] == owner for path in typed)
 
 
-def list_arguments(schema: Any) -> list[ArgumentField]:
+def build_argument_fields_of_schema(schema: Any) -> list[ArgumentField]:
     """Return the fields of a schema. Raises UnsupportedSchema if a form cannot show it."""
     if not isinstance(schema, dict):
         raise UnsupportedSchema

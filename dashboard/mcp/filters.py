@@ -25,15 +25,15 @@ Rows = QuerySet[Grant]
 
 
 class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library has no types
-    q = django_filters.CharFilter(method="with_words")
-    standing = django_filters.ChoiceFilter(choices=STATE_CHOICES, method="with_state")
+    q = django_filters.CharFilter(method="filter_grants_by_search_words")
+    standing = django_filters.ChoiceFilter(choices=STATE_CHOICES, method="filter_by_grant_state")
     server = django_filters.CharFilter(field_name="server_id")
     agent = django_filters.CharFilter(field_name="agent_id")
     by = django_filters.CharFilter(field_name="granted_by")
-    permission = django_filters.CharFilter(method="with_permission")
-    unused = django_filters.ChoiceFilter(choices=UNUSED, method="unused_for")
+    permission = django_filters.CharFilter(method="filter_grants_by_permission")
+    unused = django_filters.ChoiceFilter(choices=UNUSED, method="filter_unused_grants")
 
-    def with_words(self, rows: Rows, _name: str, text: str) -> Rows:
+    def filter_grants_by_search_words(self, rows: Rows, _name: str, text: str) -> Rows:
         for word in text.replace("\0", "").split():
             rows = rows.filter(
                 Q(agent_id__icontains=word)
@@ -45,13 +45,13 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
             )
         return rows
 
-    def with_permission(self, rows: Rows, _name: str, word: str) -> Rows:
+    def filter_grants_by_permission(self, rows: Rows, _name: str, word: str) -> Rows:
         return rows.with_effective_permission(word)  # type: ignore[attr-defined,no-any-return]
 
-    def with_state(self, rows: Rows, _name: str, state: str) -> Rows:
+    def filter_by_grant_state(self, rows: Rows, _name: str, state: str) -> Rows:
         return filter_grants_by_state(rows, state, timezone.now())
 
-    def unused_for(self, rows: Rows, _name: str, days: str) -> Rows:
+    def filter_unused_grants(self, rows: Rows, _name: str, days: str) -> Rows:
         """Keep allowing grants that are older than `days` days and covered no recorded call since then."""
         now = timezone.now()
         start = now - timedelta(days=int(days))

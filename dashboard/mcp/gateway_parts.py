@@ -58,7 +58,7 @@ def build_gateway_context(server: McpServer, now: datetime) -> dict[str, Any]:
             "command_line": mask_command_line(server),
             "seen": commands.hash_server_command(server),
             "unaccepted": find_unaccepted_command_digest(server, upstream),
-            "isolation": describe_isolation(upstream),
+            "isolation": build_isolation_facts(upstream),
             "may_start": server.command in settings.DISCOVERY_COMMANDS,
             "figures": rows,
             "charts": call_charts.build_call_charts(server.name, now) if rows else None,
@@ -109,10 +109,10 @@ class IsolationFacts:
         return bool(self.problem) and not self.is_off
 
 
-def describe_isolation(upstream: McpUpstream | None) -> IsolationFacts:
+def build_isolation_facts(upstream: McpUpstream | None) -> IsolationFacts:
     wanted_isolation, mechanism, problem = isolation.build_isolation(upstream), "", ""
     try:
-        mechanism = isolation.find_isolation_mechanism().value
+        mechanism = isolation.require_isolation_mechanism().value
     except isolation.IsolationUnavailable as refusal:
         problem = str(refusal.detail)
     return IsolationFacts(

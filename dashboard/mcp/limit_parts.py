@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from coordinator.actions.mcp.call_limits import CallLimitSettings, read_call_limits
+from coordinator.actions.mcp.call_limits import CallLimitSettings, build_call_limit_settings
 from coordinator.actions.mcp.result_cache import list_valid_cached_results
 from coordinator.lib.sizes import format_byte_count
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
@@ -28,8 +28,8 @@ class LimitFact:
 def build_limits_context(server_id: str, tool_name: str, now: datetime) -> dict[str, Any]:
     """Return the template context of the limits of a server, or of a tool if `tool_name` is not empty."""
     rows = {row.tool_name: row for row in McpCallLimit.objects.filter(server_id=server_id)}
-    own = read_call_limits(rows.get(tool_name))
-    server = read_call_limits(rows.get(WHOLE_SERVER))
+    own = build_call_limit_settings(rows.get(tool_name))
+    server = build_call_limit_settings(rows.get(WHOLE_SERVER))
     upstream = McpUpstream.objects.filter(pk=server_id).first()
     return {
         "limits": {
@@ -43,8 +43,8 @@ def build_limits_context(server_id: str, tool_name: str, now: datetime) -> dict[
             "marks": "" if own.marks_addresses is None else "yes" if own.marks_addresses else "no",
             "server_marks": server.marks_addresses is not False,
             "server_masks": bool(server.masks_secrets),
-            "breaker": describe_breaker(server_id, server, now) if not tool_name else None,
-            "cache": describe_cache(server_id, tool_name, own, server, now),
+            "breaker": build_circuit_breaker_facts(server_id, server, now) if not tool_name else None,
+            "cache": build_cache_facts(server_id, tool_name, own, server, now),
         }
     }
 
@@ -91,7 +91,7 @@ class CacheFacts:
     newest_at: Any = None
 
 
-def describe_cache(
+def build_cache_facts(
     server_id: str, tool_name: str, own: CallLimitSettings, server: CallLimitSettings, now: datetime
 ) -> CacheFacts | None:
     """Return what is cached; None if caching is off."""
@@ -124,7 +124,9 @@ class BreakerFacts:
     last_failed_at: Any = None
 
 
-def describe_breaker(server_id: str, server: CallLimitSettings, now: datetime) -> BreakerFacts | None:
+def build_circuit_breaker_facts(
+    server_id: str, server: CallLimitSettings, now: datetime
+) -> BreakerFacts | None:
     if server.breaker_failures is None or server.breaker_seconds is None:
         return None
     row = McpCircuitBreaker.objects.filter(pk=server_id).first()

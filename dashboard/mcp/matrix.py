@@ -99,7 +99,7 @@ class VisibleMatrix:
         )
 
 
-def find_matrix_axes(
+def load_filtered_matrix_axes(
     now: datetime, *, agents: str = "", tools: str = "", server: str = "", only: str = ""
 ) -> MatrixAxes:
     """Return the rows and columns that contain the words of the filters.
@@ -113,7 +113,7 @@ def find_matrix_axes(
         if contains_all_words(f"{name} {labels.get(name, '')}", agents)
     ]
     servers = [server] if server else list(access.default_policies_by_server(now))
-    by_server = load_tool_names(servers, now)
+    by_server = load_tool_names_by_server(servers, now)
     columns = [
         (name, tool)
         for name in servers
@@ -126,13 +126,15 @@ def find_matrix_axes(
     return MatrixAxes(names, columns)
 
 
-def load_tool_names(servers: list[str], now: datetime) -> dict[str, list[str]]:
+def load_tool_names_by_server(servers: list[str], now: datetime) -> dict[str, list[str]]:
     key = f"mcp-seen:{hash(tuple(servers))}"
     cached_tools = cache.get(key)
     if cached_tools is None:
         cached_tools = mcp_tools.find_recently_called_tools(servers, now)
         cache.set(key, cached_tools, SEEN_TOOLS_CACHE_SECONDS)
-    tools_by_server = {name: set(tools) for name, tools in mcp_tools.list_tool_names(servers).items()}
+    tools_by_server = {
+        name: set(tools) for name, tools in mcp_tools.collect_tool_names_by_server(servers).items()
+    }
     for name, tool in cached_tools:
         if name in tools_by_server:
             tools_by_server[name].add(tool)

@@ -43,7 +43,7 @@ class AgentPersonLine:
     person: str
 
 
-def build_redirect_uri() -> str:
+def build_oauth_redirect_uri() -> str:
     """Return the URL to which authorization servers redirect people. On loopback it has an IP address."""
     base = settings.AGENT_URL if settings.OWN_HOST else settings.PUBLIC_URL
     return base + reverse("mcp:sign-in-back")
@@ -64,7 +64,7 @@ def build_sign_in_context(server: McpServer, user: User | AnonymousUser) -> dict
         "is_possible": upstream is not None and upstream.transport == Transport.HTTP and bool(upstream.url),
         "authorization": authorization,
         "modes": SignInMode.choices,
-        "redirect_uri": build_redirect_uri(),
+        "redirect_uri": build_oauth_redirect_uri(),
         "document_url": oauth_client_metadata_url(),
     }
     if authorization is None:
@@ -78,7 +78,7 @@ def build_sign_in_context(server: McpServer, user: User | AnonymousUser) -> dict
         "is_own_address_changed": (
             authorization.client_id != oauth_client_metadata_url()
             if has_document
-            else authorization.registered_for not in {"", build_redirect_uri()}
+            else authorization.registered_for not in {"", build_oauth_redirect_uri()}
         ),
         "mode_label": sign_in_mode_label(authorization.mode),
         "issuer": endpoints.get("issuer", ""),
@@ -105,7 +105,7 @@ def sign_in_mode_label(mode: str) -> str:
 def list_sign_ins(server_id: str, user: User) -> list[SignInLine]:
     """Return the sign-ins at a server: the shared one first, then by person."""
     rows = list(McpAccessToken.objects.filter(server_id=server_id).order_by("user_id")[:MOST_SHOWN])
-    names = find_usernames(row.user_id for row in rows if row.user_id is not None)
+    names = load_usernames_by_id(row.user_id for row in rows if row.user_id is not None)
     lines = [
         SignInLine(
             row.pk,
@@ -126,15 +126,15 @@ def list_sign_ins(server_id: str, user: User) -> list[SignInLine]:
 def list_agents_with_chosen_person() -> list[AgentPersonLine]:
     """Return the agents for which a person was chosen, sorted by id."""
     rows = list(McpAgentPerson.objects.order_by("agent_id")[:MOST_SHOWN])
-    names = find_usernames(row.user_id for row in rows)
+    names = load_usernames_by_id(row.user_id for row in rows)
     return [AgentPersonLine(row.agent_id, names.get(row.user_id, "a deleted person")) for row in rows]
 
 
-def find_usernames(user_ids: Any) -> dict[int, str]:
+def load_usernames_by_id(user_ids: Any) -> dict[int, str]:
     return dict(User.objects.filter(pk__in=list(user_ids)).values_list("pk", "username"))
 
 
-def count_needed_sign_ins() -> dict[str, int]:
+def count_needed_sign_ins_by_server() -> dict[str, int]:
     """Return the number of sign-ins at each server that have ended, or that somebody still has to make."""
     counts: dict[str, int] = {}
     for row in McpAccessToken.objects.exclude(problem=None).only("server_id"):

@@ -46,7 +46,7 @@ def build_push_device(target: NotificationTarget, subscription: PushSubscription
     return PushDevice(target.pk, name, push.hash_device_address(target.address), target.created_at, ended)
 
 
-def describe_page_origin(request: HttpRequest) -> dict[str, object]:
+def build_page_origin_context(request: HttpRequest) -> dict[str, object]:
     """Return whether the page came over HTTPS or from this machine, and our port.
 
     The page explains with them how to reach it over HTTPS.

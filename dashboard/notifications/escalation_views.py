@@ -31,7 +31,7 @@ def add_escalation_step_view(request: HtmxHttpRequest) -> HttpResponse:
     if not (minutes.isascii() and minutes.isdecimal() and len(minutes) < 6):
         messages.error(request, "Choose a number of minutes, 0 for at once.")
         return redirect("approvals:escalation")
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         notifications.create_escalation_step(
             user=signed_in_admin(request),
             after_minutes=int(minutes),
@@ -46,7 +46,7 @@ def add_escalation_step_view(request: HtmxHttpRequest) -> HttpResponse:
 @declare_page_of_form_view("approvals:escalation")
 @require_admin
 def delete_escalation_step_view(request: HtmxHttpRequest, step_id: int) -> HttpResponse:
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         notifications.remove_escalation_step(step_id, user=signed_in_admin(request), now=timezone.now())
         messages.success(request, "The step was removed.")
     return redirect("approvals:escalation")

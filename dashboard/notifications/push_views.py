@@ -12,7 +12,12 @@ from django.utils import timezone
 from coordinator.actions import approvals
 from coordinator.actions.notifications import push
 from coordinator.errors import SignalboxError, UnprocessableRequest
-from coordinator.identity.declarations import allow_anonymous_access, require_GET, require_POST, require_safe
+from coordinator.identity.declarations import (
+    declare_anonymous_access,
+    require_GET,
+    require_POST,
+    require_safe,
+)
 from coordinator.notifications.push import decidable_waiting_requests, list_requests_for_offline_page
 from coordinator.policy.requests.questions import SubmittedAnswer
 from dashboard.frame import devices, web_app_files
@@ -23,21 +28,21 @@ MOST_LISTED = 100
 
 
 @require_safe
-@allow_anonymous_access
+@declare_anonymous_access
 def serve_service_worker(_request: HtmxHttpRequest) -> HttpResponse:
     """Return the service worker. It needs no sign-in, because a browser updates it at any time."""
     return HttpResponse(web_app_files.build_service_worker(), "text/javascript; charset=utf-8")
 
 
 @require_safe
-@allow_anonymous_access
+@declare_anonymous_access
 def serve_web_app_manifest(_request: HtmxHttpRequest) -> HttpResponse:
     """Return the web app manifest. It needs no sign-in, because browsers request it without cookies."""
     return JsonResponse(web_app_files.build_web_app_manifest(), content_type="application/manifest+json")
 
 
 @require_safe
-@allow_anonymous_access
+@declare_anonymous_access
 def show_offline_page(request: HtmxHttpRequest) -> HttpResponse:
     """Return the page that the service worker caches. It contains no personal data."""
     return render(request, "push/offline.html")
@@ -45,7 +50,7 @@ def show_offline_page(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_GET
 @require_approver
-def list_requests_for_push(request: HtmxHttpRequest) -> HttpResponse:
+def waiting_requests_json_view(request: HtmxHttpRequest) -> HttpResponse:
     """Return as JSON what waits for this person, with the CSRF token.
 
     Denying from a notification needs this token in addition to the proof of the browser.
@@ -62,7 +67,7 @@ def list_requests_for_push(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_POST
 @require_approver
-def show_vapid_public_key(_request: HtmxHttpRequest) -> HttpResponse:
+def get_or_create_vapid_key_view(_request: HtmxHttpRequest) -> HttpResponse:
     """Return the public key to which a browser binds its subscription.
 
     The first request creates the key pair.
@@ -70,7 +75,7 @@ def show_vapid_public_key(_request: HtmxHttpRequest) -> HttpResponse:
     try:
         return JsonResponse({"key": push.get_or_create_push_key(now=timezone.now())})
     except SignalboxError as refusal:
-        return answer_push_refusal(refusal)
+        return build_push_refusal_response(refusal)
 
 
 @require_POST
@@ -90,7 +95,7 @@ def save_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
             now=timezone.now(),
         )
     except SignalboxError as refusal:
-        return answer_push_refusal(refusal)
+        return build_push_refusal_response(refusal)
     devices.store_push_device_in_session(request, target)
     if not replaces:
         messages.success(request, "This device is notified. Send a test to check it.")
@@ -125,7 +130,7 @@ def deny_request_from_notification(request: HtmxHttpRequest) -> HttpResponse:
             request_id, person=signed_in_subscriber(request), verdict="denied", judged=judged
         )
     except SignalboxError as refusal:
-        return answer_push_refusal(refusal)
+        return build_push_refusal_response(refusal)
     return HttpResponse(status=204)
 
 
@@ -141,11 +146,11 @@ def answer_question_from_notification(request: HtmxHttpRequest) -> HttpResponse:
         answer = approvals.RequestAnswer([SubmittedAnswer((int(choice),))])
         approvals.answer_request(request_id, answer, person=signed_in_subscriber(request), judged=judged)
     except SignalboxError as refusal:
-        return answer_push_refusal(refusal)
+        return build_push_refusal_response(refusal)
     return HttpResponse(status=204)
 
 
-def answer_push_refusal(refusal: SignalboxError) -> HttpResponse:
+def build_push_refusal_response(refusal: SignalboxError) -> HttpResponse:
     return JsonResponse({"detail": str(refusal.detail)}, status=refusal.status)
 
 

@@ -21,7 +21,7 @@ from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.lists.keyset import load_keyset_page
 from dashboard.notifications import log
 from dashboard.notifications.addresses import list_address_kinds, list_notification_addresses
-from dashboard.notifications.devices import describe_page_origin, list_push_devices
+from dashboard.notifications.devices import build_page_origin_context, list_push_devices
 from dashboard.notifications.escalation import list_escalation_steps
 from dashboard.notifications.quiet_hours import list_time_zone_names, load_quiet_state
 
@@ -55,7 +55,7 @@ def render_notification_settings(
         "steps": list_escalation_steps(),
         "devices": list_push_devices(name),
         "hears_unguarded": not NotificationChoice.objects.filter(pk=name, unguarded=False).exists(),
-        "reach": describe_page_origin(request),
+        "reach": build_page_origin_context(request),
     }
     return render(request, "notifications/home.html", context)
 
@@ -85,7 +85,7 @@ def add_notification_address_view(request: HtmxHttpRequest) -> HttpResponse:
 @declare_page_of_form_view("approvals:notifications")
 @require_approver
 def delete_notification_address_view(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         notifications.remove_notification_address(target_id, user=signed_in_approver(request))
         messages.success(request, "The address was removed.")
     return redirect("approvals:notifications")
@@ -95,7 +95,7 @@ def delete_notification_address_view(request: HtmxHttpRequest, target_id: int) -
 @declare_page_of_form_view("approvals:notifications")
 @require_approver
 def send_test_notification_view(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         notifications.queue_test_notification(target_id, user=signed_in_approver(request))
         messages.success(request, "A test is being sent. The log below shows the result.")
     return redirect("approvals:notifications")
@@ -117,7 +117,7 @@ def parse_limit_percent(text: str) -> int | None:
 def set_address_topics(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     """Set which requests an address is notified of."""
     posted = request.POST
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         notifications.set_notification_filter(
             target_id,
             user=signed_in_approver(request),
@@ -134,7 +134,7 @@ def set_address_topics(request: HtmxHttpRequest, target_id: int) -> HttpResponse
 def save_quiet_hours(request: HtmxHttpRequest) -> HttpResponse:
     """Set or end the person's quiet hours."""
     posted, now = request.POST, timezone.now()
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         if "clear" in posted:
             notifications.clear_quiet_hours(user=signed_in_approver(request), now=now)
             messages.success(request, "Quiet hours removed. Messages that were held back are sent now.")

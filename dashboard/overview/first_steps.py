@@ -18,7 +18,7 @@ from coordinator.actions.people import hints
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_POST, require_safe
 from coordinator.identity.roles import ADMIN, APPROVER, has_role
-from coordinator.lib.body_limits import SMALL, limit_body
+from coordinator.lib.body_limits import SMALL, declare_request_body_allowance
 from coordinator.lib.listening_sockets import is_loopback
 from coordinator.models import ApiKey, AuditLog, Invitation, ToolRule
 from coordinator.policy.deciders.decider_book import can_user_edit_policy
@@ -100,7 +100,7 @@ def show_first_steps(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @declare_page_of_form_view("overview")
 @require_viewer
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def dismiss_first_steps(request: HtmxHttpRequest) -> HttpResponse:
     assert isinstance(request.user, User)
     hints.dismiss_hint(request.user, HINT, timezone.now())

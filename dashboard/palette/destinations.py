@@ -97,7 +97,7 @@ def find_destinations(
     groups = [
         DestinationGroup("Pages", find_pages_matching_query(words, rail, user)),
         DestinationGroup("Actions", filter_pages_by_role_and_query(words, ACTIONS, user)),
-        DestinationGroup("Requests", find_permission_request_with_id(query.strip())),
+        DestinationGroup("Requests", find_permission_request_destinations(query.strip())),
         DestinationGroup("Sessions", find_sessions_matching_query(words)),
     ]
     if words:
@@ -136,7 +136,7 @@ def has_all_words(text: str, words: list[str]) -> bool:
     return all(word in folded for word in words)
 
 
-def find_permission_request_with_id(query: str) -> list[Destination]:
+def find_permission_request_destinations(query: str) -> list[Destination]:
     """Return the permission request with exactly this id, or an empty list."""
     if not PermissionRequest.objects.filter(request_id=query).exists():
         return []

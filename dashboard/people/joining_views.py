@@ -16,9 +16,9 @@ from django.views.decorators.debug import sensitive_post_parameters
 from coordinator.actions.people import invitations, users
 from coordinator.errors import SignalboxError
 from coordinator.identity import browser_secrets
-from coordinator.identity.declarations import allow_anonymous_access, require_http_methods, require_POST
-from coordinator.identity.passkeys import find_address_problem
-from dashboard.accounts.passkey_views import answer_with_passkey_options
+from coordinator.identity.declarations import declare_anonymous_access, require_http_methods, require_POST
+from coordinator.identity.passkeys import find_passkey_address_problem
+from dashboard.accounts.passkey_views import build_passkey_options_response
 from dashboard.accounts.views import BACKEND, set_sign_in_device_cookie
 from dashboard.frame.browser_proof_middleware import NEW, allow_post_without_browser_proof, client_address
 from dashboard.frame.form_page_redirects import declare_page_of_form_view
@@ -30,7 +30,7 @@ from dashboard.people.forms import WHAT_ROLES_ALLOW, JoinForm
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters()
 @never_cache
-@allow_anonymous_access
+@declare_anonymous_access
 def join_by_invitation(request: HtmxHttpRequest) -> HttpResponse:
     """Create the account that an invitation is for, with a password, and sign the person in."""
     if request.method != "POST":
@@ -51,22 +51,22 @@ def join_by_invitation(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @declare_page_of_form_view("accounts:login")
 @never_cache
-@allow_anonymous_access
-def start_joining_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
+@declare_anonymous_access
+def passkey_options_for_invitation_view(request: HtmxHttpRequest) -> HttpResponse:
     """Return the options with which the browser creates the invited person's passkey."""
     begin = partial(
         invitations.begin_passkey_for_invitation,
         request.POST.get("token", ""),
         request.POST.get("username", ""),
     )
-    return answer_with_passkey_options(request, request.POST.get(NEW, ""), begin)
+    return build_passkey_options_response(request, request.POST.get(NEW, ""), begin)
 
 
 @allow_post_without_browser_proof
 @require_POST
 @declare_page_of_form_view("accounts:login")
 @never_cache
-@allow_anonymous_access
+@declare_anonymous_access
 def join_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
     """Create the account that an invitation is for, with the browser's passkey, and sign the person in."""
     token, username = request.POST.get("token", ""), request.POST.get("username", "")
@@ -109,6 +109,6 @@ def render_join_page(
         "is_valid": invitation is not None,
         "refusal": invitations.NOT_VALID,
         "is_signed_in": request.user.is_authenticated,
-        "passkey_problem": find_address_problem(request.scheme or "", request.get_host()),
+        "passkey_problem": find_passkey_address_problem(request.scheme or "", request.get_host()),
     }
     return render(request, "people/join.html", context, status=status if invitation else 409)

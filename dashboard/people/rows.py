@@ -49,15 +49,17 @@ def build_person_rows(people: list[User], session_counts: Counter[str]) -> list[
         PersonRow(
             user=person,
             role=ADMIN if person.is_superuser else find_group_role(person),
-            sign_in_ways=list_sign_in_ways(person, passkey_counts[person.pk], person.pk in at_provider),
-            last_seen=find_last_seen(person),
+            sign_in_ways=list_sign_in_method_labels(
+                person, passkey_counts[person.pk], person.pk in at_provider
+            ),
+            last_seen=latest_activity_time(person),
             session_count=session_counts[str(person.pk)],
         )
         for person in people
     ]
 
 
-def list_sign_in_ways(person: User, passkey_count: int, is_at_provider: bool) -> list[str]:
+def list_sign_in_method_labels(person: User, passkey_count: int, is_at_provider: bool) -> list[str]:
     ways = [settings.OIDC_NAME or "single sign-on"] if is_at_provider else []
     if settings.PASSWORD_SIGN_IN and person.has_usable_password():
         ways.append("password")
@@ -66,7 +68,7 @@ def list_sign_in_ways(person: User, passkey_count: int, is_at_provider: bool) ->
     return ways
 
 
-def find_last_seen(person: User) -> datetime | None:
+def latest_activity_time(person: User) -> datetime | None:
     """Return the later of the last sign-in and the last audited action. Unreadable times are ignored."""
     moments = [person.last_login, getattr(person, "last_action", None)]
     return max((moment for moment in moments if isinstance(moment, datetime)), default=None)

@@ -21,9 +21,9 @@ from coordinator.actions.people import invitations, membership, users
 from coordinator.errors import SignalboxError
 from coordinator.identity.declarations import require_POST, require_safe
 from coordinator.identity.session_store import count_sessions_by_person
-from coordinator.lib.body_limits import SMALL, limit_body
+from coordinator.lib.body_limits import SMALL, declare_request_body_allowance
 from coordinator.models import Invitation
-from dashboard.frame.form_refusals import show_refusal_as_message
+from dashboard.frame.form_refusals import catch_refusal_as_message
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.people.forms import InvitationForm, RoleForm
@@ -42,7 +42,7 @@ def list_people(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @never_cache
 @require_admin
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def invite_person(request: HtmxHttpRequest) -> HttpResponse:
     """Create an invitation and show its link in this response. The link is never shown again."""
     assert isinstance(request.user, User)
@@ -101,10 +101,10 @@ def render_people_page(
 
 @require_POST
 @require_admin
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def revoke_invitation_view(request: HtmxHttpRequest, invitation_id: int) -> HttpResponse:
     assert isinstance(request.user, User)
-    with show_refusal_as_message(request):
+    with catch_refusal_as_message(request):
         invitations.revoke_invitation(invitation_id, user=request.user, now=timezone.now())
         messages.success(request, "The invitation is revoked.")
     return redirect("people:list")
@@ -137,7 +137,7 @@ def render_person_page(
 
 @require_POST
 @require_admin
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def change_role_view(request: HtmxHttpRequest, user_id: int) -> HttpResponse:
     assert isinstance(request.user, User)
     form = RoleForm(request.POST)
@@ -161,7 +161,7 @@ def change_role_view(request: HtmxHttpRequest, user_id: int) -> HttpResponse:
 
 @require_POST
 @require_admin
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def sign_out_person_view(request: HtmxHttpRequest, user_id: int) -> HttpResponse:
     def sign_out_chosen_person(**common: Any) -> str:
         user, count = membership.sign_out_person_everywhere(user_id, **common)
@@ -172,7 +172,7 @@ def sign_out_person_view(request: HtmxHttpRequest, user_id: int) -> HttpResponse
 
 @require_POST
 @require_admin
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def deactivate_person_view(request: HtmxHttpRequest, user_id: int) -> HttpResponse:
     def deactivate_chosen_person(**common: Any) -> str:
         user = membership.deactivate_person(user_id, **common)
@@ -183,7 +183,7 @@ def deactivate_person_view(request: HtmxHttpRequest, user_id: int) -> HttpRespon
 
 @require_POST
 @require_admin
-@limit_body(SMALL)
+@declare_request_body_allowance(SMALL)
 def reactivate_person_view(request: HtmxHttpRequest, user_id: int) -> HttpResponse:
     def reactivate_chosen_person(**common: Any) -> str:
         return f"{membership.reactivate_person(user_id, **common).username} can sign in again."
@@ -198,7 +198,7 @@ def run_action_and_redirect_to_person(
 
     The next page shows the message that `action` returned, or the reason for a refusal.
     """
-    with show_refusal_as_message(request, missing_is_404=True):
+    with catch_refusal_as_message(request, missing_is_404=True):
         messages.success(request, action(by=request.user, now=timezone.now()))
     if not request.user.is_authenticated:  # the administrator ended the current session
         return redirect("accounts:login")

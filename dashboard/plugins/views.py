@@ -118,7 +118,7 @@ def run_action_and_redirect_to_plugin(
 
     The next page shows the message that `act` returned, or the reason for a refusal.
     """
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         message = act(
             actor=person_actor(request.user),
             seen_version=request.POST.get("version") or None,

@@ -52,7 +52,7 @@ def current_allowance() -> RenderingAllowance:
     return _current.get() or RenderingAllowance()
 
 
-def with_allowance(draw: Callable[P, T]) -> Callable[P, T]:
+def wrap_with_rendering_allowance(draw: Callable[P, T]) -> Callable[P, T]:
     """Return `draw` wrapped so that all texts of one call share an allowance."""
 
     def draw_within_allowance(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -64,7 +64,7 @@ def with_allowance(draw: Callable[P, T]) -> Callable[P, T]:
 
 class PageAllowance:
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.respond = with_allowance(get_response)
+        self.respond = wrap_with_rendering_allowance(get_response)
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         return self.respond(request)

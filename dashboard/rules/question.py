@@ -64,7 +64,7 @@ def build_trial_of_grant_edits(edits: Sequence[GrantEdit]) -> RulesOnTrial:
     return RulesOnTrial(None, tuple(edits), "", access_sheet.serialize_grant_edits(edits))
 
 
-def form_has_unsaved_rules(form: QueryDict) -> bool:
+def has_unsaved_edits_in_form(form: QueryDict) -> bool:
     """Return whether a form contains rules or edits of grants that are not saved."""
     return bool(form.get("rules") or form.get("edits"))
 

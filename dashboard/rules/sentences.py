@@ -40,7 +40,7 @@ class SentencePart:
     kind: str = ""  # "" for plain text, "who" for a name, "code" for literal text
 
 
-def describe_rule(
+def build_rule_sentence_parts(
     rule: DecisionRule, agent_labels: Mapping[str, str] = MappingProxyType({})
 ) -> list[SentencePart]:
     """Return a rule as one sentence, in pieces. Agents without a label appear by their ids."""
@@ -49,21 +49,21 @@ def describe_rule(
         DENY: ("Do not allow", "to"),
         ASK: ("Ask a person before", "may"),
     }.get(rule.verdict, ("Only record when", "wants to"))
-    agents = [agent_labels.get(name, name) for name in list_rule_agents(rule)]
-    who = join_parts([SentencePart(name, "who") for name in agents], "or", MOST_AGENTS_NAMED)
+    agents = [agent_labels.get(name, name) for name in list_rule_agent_labels(rule)]
+    who = join_sentence_parts([SentencePart(name, "who") for name in agents], "or", MOST_AGENTS_NAMED)
     if rule.program and rule.agents is not None:
         who.append(SentencePart(f"in {AGENT_TITLES.get(rule.program, rule.program)}"))
-    return [SentencePart(before), *who, SentencePart(after), *describe_rule_actions(rule)]
+    return [SentencePart(before), *who, SentencePart(after), *build_rule_action_parts(rule)]
 
 
-def list_rule_agents(rule: DecisionRule) -> list[str]:
+def list_rule_agent_labels(rule: DecisionRule) -> list[str]:
     """Return the names of the agents to which a rule applies."""
     if rule.agents is None:
         return [AGENT_TITLES.get(rule.program, rule.program) or "every agent"]
     return list(rule.agents) or ["nobody"]
 
 
-def describe_rule_actions(rule: DecisionRule) -> list[SentencePart]:
+def build_rule_action_parts(rule: DecisionRule) -> list[SentencePart]:
     """Return the calls that a rule matches: programs, paths, hosts, a pattern, tools."""
     ready_made = BY_NAME.get(rule.ready_made)
     if ready_made is not None and ready_made.is_allowing and ready_made.has_same_terms_as_rule(rule):
@@ -84,19 +84,21 @@ def describe_rule_actions(rule: DecisionRule) -> list[SentencePart]:
         actions.append(
             [
                 SentencePart("run"),
-                *join_parts(texts_as_code_parts(commands), "and" if rule.verdict == ALLOW else "or"),
+                *join_sentence_parts(texts_as_code_parts(commands), "and" if rule.verdict == ALLOW else "or"),
             ]
         )
     if WITHOUT_SANDBOX in runs:
         actions.append([SentencePart("leave its sandbox")])
     is_file_rule = not commands and not rule.pattern and not hosts and not has_new_hosts
     if paths:
-        actions.append(join_parts([SentencePart(describe_path_line(line), "code") for line in paths], "or"))
+        actions.append(
+            join_sentence_parts([SentencePart(describe_path_line(line), "code") for line in paths], "or")
+        )
         actions[-1].insert(0, SentencePart("touch" if len(actions) == 1 else "and touch"))
     elif is_file_rule and not actions:
-        actions.append(describe_tools(rule.tool))
+        actions.append(build_tool_sentence_parts(rule.tool))
     if hosts:
-        actions.append([SentencePart("reach"), *join_parts(texts_as_code_parts(hosts), "or")])
+        actions.append([SentencePart("reach"), *join_sentence_parts(texts_as_code_parts(hosts), "or")])
     if has_new_hosts:
         actions.append(
             [
@@ -106,7 +108,7 @@ def describe_rule_actions(rule: DecisionRule) -> list[SentencePart]:
         )
     if rule.pattern:
         if not actions:
-            actions.append(describe_tools(rule.tool))
+            actions.append(build_tool_sentence_parts(rule.tool))
         actions.append([SentencePart("where its text fits a pattern")])
     elif commands or paths or hosts or has_new_hosts:
         actions += (
@@ -114,20 +116,22 @@ def describe_rule_actions(rule: DecisionRule) -> list[SentencePart]:
             if rule.tool in {"*", "Bash", "kind:command"}
             else [[SentencePart("with"), *tool_names_as_sentence_parts(rule.tool)]]
         )
-    return [part for action in actions for part in action] + describe_rule_conditions(rule, folders, excluded)
+    return [part for action in actions for part in action] + build_rule_condition_parts(
+        rule, folders, excluded
+    )
 
 
-def describe_rule_conditions(
+def build_rule_condition_parts(
     rule: DecisionRule, folders: Sequence[str], excluded: Sequence[str]
 ) -> list[SentencePart]:
     """Return the conditions of a rule: folders, repetition, exceptions, and whether it ends the turn."""
     sentence: list[SentencePart] = []
     if folders:
-        sentence += [SentencePart("anywhere in"), *join_parts(texts_as_code_parts(folders), "or")]
+        sentence += [SentencePart("anywhere in"), *join_sentence_parts(texts_as_code_parts(folders), "or")]
     if rule.repeats:
         sentence.append(SentencePart(describe_repetition(rule.repeats)))
     if excluded:
-        sentence += [SentencePart("except"), *join_parts(texts_as_code_parts(excluded), "and")]
+        sentence += [SentencePart("except"), *join_sentence_parts(texts_as_code_parts(excluded), "and")]
     if rule.stops_turn:
         sentence += [SentencePart(","), SentencePart("and end the turn")]
     return sentence
@@ -145,7 +149,7 @@ def describe_path_line(line: str) -> str:
     return f"{rest} ({', '.join(first.split('|'))})" if rest and set(first.split("|")) <= set(_USES) else line
 
 
-def describe_tools(names: str) -> list[SentencePart]:
+def build_tool_sentence_parts(names: str) -> list[SentencePart]:
     """Return what the tools of a rule do ("run commands"), or their names."""
     kinds = [name.removeprefix(tool_kinds.PREFIX) for name in names.split("|")]
     if names == "*":
@@ -156,14 +160,16 @@ def describe_tools(names: str) -> list[SentencePart]:
 
 
 def tool_names_as_sentence_parts(names: str) -> list[SentencePart]:
-    return join_parts(texts_as_code_parts(names.split("|")), "or")
+    return join_sentence_parts(texts_as_code_parts(names.split("|")), "or")
 
 
 def texts_as_code_parts(texts: Sequence[str]) -> list[SentencePart]:
     return [SentencePart(text, "code") for text in texts]
 
 
-def join_parts(parts: Sequence[SentencePart], word: str, most: int = MOST_NAMED) -> list[SentencePart]:
+def join_sentence_parts(
+    parts: Sequence[SentencePart], word: str, most: int = MOST_NAMED
+) -> list[SentencePart]:
     """Return parts as a list in a sentence.
 
     Of more than `most` parts, the first are named and the others counted.

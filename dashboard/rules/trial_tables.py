@@ -65,7 +65,7 @@ class TrialView:
     is_done: bool
 
 
-def build_trial_view(trial: RuleTrial, *, is_open: bool) -> TrialView:
+def build_trial_display(trial: RuleTrial, *, is_open: bool) -> TrialView:
     """Return what a page shows of a trial.
 
     `is_open` is True for a trial with unsaved edits. Its tables also count the decisions that these change.
@@ -90,7 +90,7 @@ def build_trial_tables(counts: DecisionCounts, *, is_open: bool) -> list[TrialTa
     def busiest_first_key(item: tuple[str, list[int]]) -> tuple[bool, int, str]:
         return (item[0] == OTHERS, -sum(item[1][:CHANGED]), item[0])
 
-    by = dict(sorted(counts.by.items(), key=lambda item: decider_sort_key(item[0])))
+    by = dict(sorted(counts.by.items(), key=lambda item: decision_source_sort_key(item[0])))
     agents = dict(sorted(counts.agents.items(), key=busiest_first_key))
     weeks = dict(sorted(counts.weeks.items(), reverse=True))
     return [
@@ -100,7 +100,7 @@ def build_trial_tables(counts: DecisionCounts, *, is_open: bool) -> list[TrialTa
     ]
 
 
-def decider_sort_key(by: str) -> tuple[int, int, str]:
+def decision_source_sort_key(by: str) -> tuple[int, int, str]:
     """Return a sort key for what decided a call: rules by number, then grants and policies, then nothing."""
     kind, _, number = by.partition(" ")
     if kind == "rule" and number.isdigit():

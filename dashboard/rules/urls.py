@@ -20,5 +20,9 @@ urlpatterns = [
     path("calls/", rule_trials.list_trial_calls, name="calls"),
     path("suggestions/", rule_suggestions.search_rule_suggestions, name="suggestions"),
     path("suggestions/accept/", rule_suggestions.accept_suggestion_view, name="accept-suggestion"),
-    path("suggestions/dismiss/", rule_suggestions.dismiss_suggestion_view, name="dismiss-suggestion"),
+    path(
+        "suggestions/dismiss/",
+        rule_suggestions.dismiss_or_restore_suggestions_view,
+        name="dismiss-suggestion",
+    ),
 ]

@@ -89,7 +89,9 @@ def deregister_runner_view(request: HtmxHttpRequest, runner_id: str) -> HttpResp
     """Deregister a runner. The answer to its next poll reports that it is deregistered."""
     assert request.user.is_authenticated
     try:
-        runners.retire_runner(runner_id, actor=person_actor(request.user), itself=False, now=timezone.now())
+        runners.remove_or_deregister_runner(
+            runner_id, actor=person_actor(request.user), itself=False, now=timezone.now()
+        )
     except SignalboxError as refusal:
         raise Http404(str(refusal.detail)) from None
     messages.success(request, "The runner is deregistered at its next poll.")

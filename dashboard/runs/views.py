@@ -127,7 +127,7 @@ def show_run_list(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_approver
-def order_run_view(request: HtmxHttpRequest) -> HttpResponse:
+def start_run_view(request: HtmxHttpRequest) -> HttpResponse:
     initial_values = {
         name: request.GET[name]
         for name in ("agent_name", "project_dir", "parent_session_id")
@@ -180,7 +180,7 @@ def create_run_from_form(request: HtmxHttpRequest, form: RunDemandsForm, **order
     """Queue a run. If it is refused, add the reason to the form's errors and return None."""
     assert request.user.is_authenticated
     try:
-        return runs.queue_ordered_run(
+        return runs.queue_start_or_resume_run(
             prompt=form.cleaned_data["prompt"],
             parameters=form.cleaned_data.get("parameters"),
             additional_demands=form.runner_demands(),
@@ -208,7 +208,7 @@ def describe_run_refusal(detail: Any) -> str:
 @require_approver
 def stop_run_view(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
     assert request.user.is_authenticated
-    with refusals.show_refusal_as_message(request, missing_is_404=True):
+    with refusals.catch_refusal_as_message(request, missing_is_404=True):
         stopped = runs.request_run_stop(run_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, stopped.message or f"Run {run_id} is {stopped.status}.")
     return redirect("runs:list")
@@ -218,7 +218,7 @@ def stop_run_view(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
 @require_approver
 def release_run_view(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
     assert request.user.is_authenticated
-    with refusals.show_refusal_as_message(request, missing_is_404=True):
+    with refusals.catch_refusal_as_message(request, missing_is_404=True):
         runs.release_held_run(run_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, f"Run {run_id} is released. A runner may take it now.")
     return redirect("runs:list")

@@ -56,7 +56,7 @@ def load_compared_session(session: Session, title: str, now: datetime) -> Compar
     by_model = usage.load_usage_by_model(session.pk)
     last = EventContext.objects.filter(session_id=session.pk).order_by("-instant_us", "-event_id")
     last_us = last.values_list("instant_us", flat=True).first()
-    end_us = instants.to_microseconds(now) if session.status in LIVE else last_us
+    end_us = instants.instant_to_microseconds(now) if session.status in LIVE else last_us
     began_us = session_start_microseconds(session)
     loaded = load_session_spans(session, now)
     writers = sorted({tool for tool, _ in counts.tools} & set(KINDS["write"].tools))

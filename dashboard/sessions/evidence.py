@@ -26,7 +26,7 @@ from coordinator.sessions.timeline.walking import walk_session_events
 from coordinator.transparency import entries, keys, proofs
 from dashboard.sessions.decision_policy import PolicyInForce, load_rules_by_version, read_policy_in_force
 from dashboard.sessions.views.events import export_event_as_dict
-from dashboard.timeline.as_markdown import render_session_markdown
+from dashboard.timeline.as_markdown import iterate_session_markdown
 
 MOST_ENTRIES = 1_000  # audit entries in one file
 IN_MEMORY = 16 * 1024 * 1024  # bytes; a larger file is written to disk
@@ -65,14 +65,14 @@ class SessionAuditEntry:
         return read_policy_in_force(self.row) if self.row.event_type in VERDICTS else None
 
 
-def find_session_requests(session: Session) -> QuerySet[PermissionRequest]:
+def filter_session_permission_requests(session: Session) -> QuerySet[PermissionRequest]:
     """Return the permission requests that the session's agent made, oldest first."""
     return PermissionRequest.objects.filter(context__session_id=session.pk).order_by("created_at", "pk")
 
 
 def load_session_audit_entries(session: Session) -> list[SessionAuditEntry]:
     """Return audit entries about the session and its requests, oldest first; at most MOST_ENTRIES."""
-    request_ids = find_session_requests(session).values("request_id")
+    request_ids = filter_session_permission_requests(session).values("request_id")
     about = Q(target_id=session.pk) | Q(target_id__in=request_ids)
     audit_logs = AuditLog.objects.filter(about)
     # An agent with very many requests must not displace the decisions.
@@ -101,7 +101,7 @@ def write_evidence_files(
     archive.writestr(
         "README.txt", README.format(session=session.pk, problems=describe_evidence_problems(entries))
     )
-    write_zip_lines(archive, "timeline.md", render_session_markdown(session))
+    write_zip_lines(archive, "timeline.md", iterate_session_markdown(session))
     write_zip_lines(
         archive,
         "events.ndjson",
@@ -110,7 +110,10 @@ def write_evidence_files(
     archive.writestr(
         "requests.json",
         format_evidence_json(
-            [export_request_as_dict(row) for row in find_session_requests(session).select_related("context")]
+            [
+                permission_request_evidence_dict(row)
+                for row in filter_session_permission_requests(session).select_related("context")
+            ]
         ),
     )
     archive.writestr("decisions.json", format_evidence_json(list_session_decisions(entries)))
@@ -130,7 +133,7 @@ def write_evidence_files(
                 proofs.build_proof_for_entry(audit_entry.entry).proof_file_text,
             )
     archive.writestr("policy.json", format_evidence_json(export_current_policy()))
-    write_zip_lines(archive, "policy.ndjson", walk_policy_changes(entries))
+    write_zip_lines(archive, "policy.ndjson", iterate_canonical_policy_entries(entries))
     archive.writestr(
         "keys.txt", "".join(f"{key.public_key_text}\n" for key in reversed(keys.load_log_verifiers()))
     )
@@ -166,7 +169,7 @@ def describe_evidence_problems(entries: list[SessionAuditEntry]) -> str:
     return "\n".join(lines)
 
 
-def export_request_as_dict(row: PermissionRequest) -> dict[str, Any]:
+def permission_request_evidence_dict(row: PermissionRequest) -> dict[str, Any]:
     decided = {
         "status": row.status,
         "decided_by": row.approved_by,
@@ -206,7 +209,7 @@ def export_current_policy() -> dict[str, Any]:
     return {"rules_version": tool_rules.tool_rules_version(saved), "rules": rules, "grants": grants}
 
 
-def walk_policy_changes(changes: list[SessionAuditEntry]) -> Iterator[str]:
+def iterate_canonical_policy_entries(changes: list[SessionAuditEntry]) -> Iterator[str]:
     """Yield the canonical entries of changes to rules and grants up to the session's last entry."""
     if not changes:
         return

@@ -37,26 +37,30 @@ class SessionFilter(DayRangeFilter):
     sessions are left out, unless the archive or the children of one session are requested.
     """
 
-    q = django_filters.CharFilter(method="with_words", label="Search")
+    q = django_filters.CharFilter(method="filter_sessions_by_search_words", label="Search")
     status = django_filters.CharFilter(field_name="status", label="Status")
-    agent = django_filters.CharFilter(method="with_agent", label="Agent")
+    agent = django_filters.CharFilter(method="filter_sessions_by_agent", label="Agent")
     host = django_filters.CharFilter(field_name="hostname", label="Host")
     dir = django_filters.CharFilter(field_name="project_dir", lookup_expr="icontains", label="Directory")
-    tool = django_filters.CharFilter(method="with_tool", label="Tool")
-    file = django_filters.CharFilter(method="with_file", label="File touched")
+    tool = django_filters.CharFilter(method="filter_by_called_tool", label="Tool")
+    file = django_filters.CharFilter(method="filter_by_touched_file", label="File touched")
     parent = django_filters.CharFilter(field_name="parent_session_id", label="Parent")
     errors = django_filters.BooleanFilter(
-        method="with_errors", widget=forms.CheckboxInput, label="With errors"
+        method="filter_sessions_having_errors", widget=forms.CheckboxInput, label="With errors"
     )
     waiting = django_filters.BooleanFilter(
-        method="with_waiting", widget=forms.CheckboxInput, label="Waiting for a person"
+        method="filter_sessions_with_pending_requests",
+        widget=forms.CheckboxInput,
+        label="Waiting for a person",
     )
 
     person = django_filters.CharFilter(field_name="figures__person", label="Started by")
     tag = django_filters.CharFilter(field_name="tags__tag", label="Tag")
-    cost = django_filters.NumberFilter(method="with_cost", label="Cost at least (US dollars)")
-    tokens = django_filters.NumberFilter(method="with_tokens", label="Tokens at least")
-    minutes = django_filters.NumberFilter(method="with_minutes", label="Took at least (minutes)")
+    cost = django_filters.NumberFilter(method="filter_by_minimum_cost", label="Cost at least (US dollars)")
+    tokens = django_filters.NumberFilter(method="filter_by_minimum_tokens", label="Tokens at least")
+    minutes = django_filters.NumberFilter(
+        method="filter_by_minimum_duration", label="Took at least (minutes)"
+    )
     archived = django_filters.BooleanFilter(method="keep_all", widget=forms.CheckboxInput, label="Archived")
 
     @property
@@ -77,13 +81,13 @@ class SessionFilter(DayRangeFilter):
         return self.folded_filter_count + sum(bool(data.get(name)) for name in FIELDS)
 
     @property
-    def lists_sessions_as_trees(self) -> bool:
+    def should_list_sessions_as_trees(self) -> bool:
         """Return whether sessions are listed as trees, with folded children, because no filter is set."""
         data: QueryDict = self.data
         return not any(data.get(name) for name in self.filters if name != "archived")
 
     @property
-    def lists_archived_sessions(self) -> bool:
+    def should_list_only_archived(self) -> bool:
         """Return whether only archived sessions are listed."""
         return bool(self.data.get("archived") == "true")
 
@@ -96,12 +100,14 @@ class SessionFilter(DayRangeFilter):
     @property
     def qs(self) -> Rows:
         rows: Rows = super().qs
-        if self.lists_archived_sessions:
+        if self.should_list_only_archived:
             rows = rows.filter(archived__isnull=False)
             return (
-                rows.filter(parent_session__archived__isnull=True) if self.lists_sessions_as_trees else rows
+                rows.filter(parent_session__archived__isnull=True)
+                if self.should_list_sessions_as_trees
+                else rows
             )
-        if self.lists_sessions_as_trees:
+        if self.should_list_sessions_as_trees:
             rows = rows.filter(parent_session__isnull=True)
         return rows if self.data.get("parent") else rows.filter(archived__isnull=True)
 
@@ -109,17 +115,17 @@ class SessionFilter(DayRangeFilter):
         """Return the rows unchanged. `qs` applies the filter for the archive."""
         return rows
 
-    def with_cost(self, rows: Rows, _name: str, dollars: Decimal) -> Rows:
+    def filter_by_minimum_cost(self, rows: Rows, _name: str, dollars: Decimal) -> Rows:
         return rows.filter(figures__cost__gte=float(dollars))
 
-    def with_tokens(self, rows: Rows, _name: str, tokens: Decimal) -> Rows:
+    def filter_by_minimum_tokens(self, rows: Rows, _name: str, tokens: Decimal) -> Rows:
         return rows.filter(figures__tokens__gte=min(max(int(tokens), 0), LARGEST))
 
-    def with_minutes(self, rows: Rows, _name: str, minutes: Decimal) -> Rows:
+    def filter_by_minimum_duration(self, rows: Rows, _name: str, minutes: Decimal) -> Rows:
         least_us = min(max(int(minutes * 60_000_000), 0), LARGEST)
         return rows.annotate(duration_us=session_duration_sql_expression()).filter(duration_us__gte=least_us)
 
-    def with_words(self, rows: Rows, _name: str, text: str) -> Rows:
+    def filter_sessions_by_search_words(self, rows: Rows, _name: str, text: str) -> Rows:
         """Return the sessions in which every word occurs in the title or a column."""
         for word in text.split():
             rows = rows.filter(
@@ -132,22 +138,22 @@ class SessionFilter(DayRangeFilter):
             )
         return rows
 
-    def with_agent(self, rows: Rows, _name: str, agent: str) -> Rows:
+    def filter_sessions_by_agent(self, rows: Rows, _name: str, agent: str) -> Rows:
         return rows.filter(agent_name__in=expand_agent_name(agent))
 
-    def with_tool(self, rows: Rows, _name: str, tool: str) -> Rows:
-        return rows.filter(pk__in=files.sessions_calling_tool(tool))
+    def filter_by_called_tool(self, rows: Rows, _name: str, tool: str) -> Rows:
+        return rows.filter(pk__in=files.session_ids_calling_tool_sql(tool))
 
-    def with_file(self, rows: Rows, _name: str, path: str) -> Rows:
-        return rows.filter(pk__in=files.sessions_touching_file(path))
+    def filter_by_touched_file(self, rows: Rows, _name: str, path: str) -> Rows:
+        return rows.filter(pk__in=files.session_ids_touching_file_sql(path))
 
-    def with_errors(self, rows: Rows, _name: str, enabled: bool) -> Rows:
+    def filter_sessions_having_errors(self, rows: Rows, _name: str, enabled: bool) -> Rows:
         if not enabled:
             return rows
         # This reads the index sbx_events_errors once. With 100,000 sessions, lookups take four times as long.
         return rows.filter(pk__in=Event.objects.filter(error__isnull=False).order_by().values("session_id"))
 
-    def with_waiting(self, rows: Rows, _name: str, enabled: bool) -> Rows:
+    def filter_sessions_with_pending_requests(self, rows: Rows, _name: str, enabled: bool) -> Rows:
         if not enabled:
             return rows
         permission_contexts = PermissionContext.objects.filter(
@@ -155,7 +161,7 @@ class SessionFilter(DayRangeFilter):
         )
         return rows.filter(pk__in=permission_contexts.values("session_id"))
 
-    def from_start(self, rows: Rows, _name: str, _day: str) -> Rows:
+    def filter_from_first_day(self, rows: Rows, _name: str, _day: str) -> Rows:
         start = self.day_range.start_instant
         if start is None:
             return rows
@@ -164,7 +170,7 @@ class SessionFilter(DayRangeFilter):
         in_utc = IN_UTC & Q(created_at__text__gte=format_utc_prefix(start))
         return rows.filter(stretch & (clearly | in_utc | (~IN_UTC & Q(created_at__gte=start))))
 
-    def to_end(self, rows: Rows, _name: str, _day: str) -> Rows:
+    def filter_to_last_day(self, rows: Rows, _name: str, _day: str) -> Rows:
         end = self.day_range.end_instant
         if end is None:
             return rows

@@ -22,8 +22,8 @@ from coordinator.sessions.list_facts import (
     session_start_microseconds,
 )
 from coordinator.sessions.statuses import LIVE
-from dashboard.rendering.allowance import with_allowance
-from dashboard.templatetags.signalbox import title_of
+from dashboard.rendering.allowance import wrap_with_rendering_allowance
+from dashboard.templatetags.signalbox import render_live_session_title
 
 DIGITS_OF_AN_ID = 19  # a number with this many digits may not fit into 64 bits
 WAITING_TEMPLATES = {
@@ -128,7 +128,11 @@ def draw_session_row(session_id: str) -> Drawing | None:
 
 # One topic for each running session, for lists. Cells that do not depend on events have fragments above.
 VIEW = LiveView(
-    "session_row", frozenset({"events"}), frozenset(), lambda *_: None, with_allowance(draw_session_row)
+    "session_row",
+    frozenset({"events"}),
+    frozenset(),
+    lambda *_: None,
+    wrap_with_rendering_allowance(draw_session_row),
 )
 
 
@@ -136,7 +140,10 @@ def build_session_title_fragments(change: FeedChange) -> Sequence[PageFragment]:
     """Return the fragment of a session's current title, for every element that names the session."""
     title = titles.load_session_title(change.key)
     return [
-        PageFragment(f'[data-session-title="{escape_css_text(change.key)}"]', title_of(change.key, title))
+        PageFragment(
+            f'[data-session-title="{escape_css_text(change.key)}"]',
+            render_live_session_title(change.key, title),
+        )
     ]
 
 

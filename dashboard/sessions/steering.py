@@ -80,13 +80,13 @@ def build_steering_context(session: Session) -> dict[str, Any]:
         "working": working,
         "queued": list_queued_prompts(session, working),
         "settings_offered": list_agent_settings(driven) if driven else [],
-        "open_commands": list_open_commands(session),
+        "open_commands": list_unfinished_session_commands(session),
         "plan": build_agent_plan(driven),
         "slash_commands": list_slash_commands(driven),
         "takes_images": accepts_prompt_images(driven),
         "can_fork": has_session_capability(driven, "fork"),
         "context_share": context_used_percent(driven),
-        "told_cost": reported_cost(driven),
+        "told_cost": format_reported_cost(driven),
     }
 
 
@@ -152,7 +152,7 @@ def list_setting_choices(listed: Any, key: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def list_open_commands(session: Session) -> list[DrivenCommand]:
+def list_unfinished_session_commands(session: Session) -> list[DrivenCommand]:
     """Return the commands that the runner has not finished, and the latest one if it failed."""
     rows = DrivenCommand.objects.filter(session=session).order_by("-ordered_at")[:5]
     newest = list(rows)
@@ -220,7 +220,7 @@ def context_used_percent(driven: DrivenSession | None) -> int | None:
     return min(100, round(100 * used / size)) or None
 
 
-def reported_cost(driven: DrivenSession | None) -> str:
+def format_reported_cost(driven: DrivenSession | None) -> str:
     """Return the cost of the session that its agent reported, with the currency; "" if there is none."""
     usage = (driven.usage if driven else None) or {}
     cost = usage.get("cost")

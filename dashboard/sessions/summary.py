@@ -19,7 +19,7 @@ from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.results import load_session_result
 from coordinator.sessions.timeline import SessionEventCounts
 from coordinator.sessions.title_words import preview_markdown
-from coordinator.sessions.titles import load_first_prompt
+from coordinator.sessions.titles import load_first_prompt_id_and_text
 from dashboard.sessions.changes import list_file_reports, read_line_count
 
 LONGEST_TEXT = 400  # characters of the prompt, the answer and errors
@@ -85,7 +85,7 @@ class SessionSummary:
 
 
 def build_session_summary(session: Session, counts: SessionEventCounts) -> SessionSummary:
-    first_prompt_event, first_prompt = load_first_prompt(session.pk)
+    first_prompt_event, first_prompt = load_first_prompt_id_and_text(session.pk)
     result = load_session_result(session.pk)
     run = Run.objects.filter(session=session).order_by("-created_at", "-run_id").only("error").first()
     return SessionSummary(

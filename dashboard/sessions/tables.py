@@ -33,7 +33,7 @@ def session_duration_sql_expression() -> Combinable:
 
     The duration ends with the last event or, while the session is live, now.
     """
-    now_us = Value(instants.to_microseconds(timezone.now()), output_field=BigIntegerField())
+    now_us = Value(instants.instant_to_microseconds(timezone.now()), output_field=BigIntegerField())
     end = Case(When(status__in=LIVE, then=now_us), default=F("figures__ended_us"))
     return end - F("figures__began_us")
 

@@ -30,7 +30,7 @@ urlpatterns = [
     path("sessions/-/export.ndjson", session_list.export_session_list_ndjson, name="list-ndjson"),
     path("sessions/-/keep/", session_keeping.apply_action_to_chosen_sessions, name="keep"),
     path("sessions/-/columns/", session_keeping.save_visible_session_columns, name="columns"),
-    path("sessions/-/views/", session_keeping.save_or_delete_session_list_view, name="views"),
+    path("sessions/-/views/", session_keeping.save_or_delete_filter_preset_view, name="views"),
     path(
         "sessions/<text:session_id>/-/events/<int:event_id>/image/<slug:column>/<int:number>/",
         session_events.show_event_image,

@@ -122,7 +122,7 @@ def draw_invisible_character(char: str) -> str:
 
 
 @register.simple_tag(takes_context=True)
-def card_tools(context: Context, card: Any) -> SafeString:
+def render_card_triage_tools(context: Context, card: Any) -> SafeString:
     """Render the actions on a card's requests other than deciding them (approvals/_tools.html).
 
     A page has up to thirty cards. The fragment is rendered once for each kind of card, and only the
@@ -152,7 +152,7 @@ def render_triage_tools_template(snoozed: bool, assigned: bool, lasting: bool) -
 
 
 @register.simple_tag
-def card_words(card: Any, validities: Sequence[tuple[str, str]]) -> SafeString:
+def render_verdict_options(card: Any, validities: Sequence[tuple[str, str]]) -> SafeString:
     """Render the options of a verdict, such as its validity (approvals/_approval_options.html).
 
     The fragment is rendered once for each kind of card.
@@ -180,12 +180,12 @@ def render_approval_options_template(
 
 
 @register.filter
-def event_words(event_type: str) -> str:
+def audit_event_label(event_type: str) -> str:
     """Return an audit event as a label: `PERMISSION_REQUEST_APPROVED` gives `Permission request approved`."""
     return event_type.replace("_", " ").capitalize()
 
 
 @register.filter
-def validity_words(validity: str) -> str:
+def approval_validity_label(validity: str) -> str:
     """Return the label of a validity. An unknown one is returned unchanged."""
     return dict(Validity.choices).get(validity, validity)

@@ -23,7 +23,7 @@ NAMED = 8
 
 
 @register.filter
-def slot_field(line: AccessSheetLine) -> str:
+def access_slot_form_value(line: AccessSheetLine) -> str:
     """Return a line of the access sheet as a form value: its slot, its current choice and its version."""
     return json.dumps([*line.slot, line.choice, line.version])
 
@@ -49,13 +49,13 @@ def suggested_ends() -> tuple[str, ...]:
 
 
 @register.simple_tag
-def quick_lengths() -> tuple[str, ...]:
+def grant_duration_presets() -> tuple[str, ...]:
     """Return the durations of a grant that have a button."""
     return end_parsing.QUICK_LENGTHS
 
 
 @register.simple_tag
-def exact_end(end: datetime, zone: ZoneInfo) -> SafeString:
+def render_grant_end(end: datetime, zone: ZoneInfo) -> SafeString:
     """Render when a grant ends in the time zone `zone`: `Fri 27 Nov 2026, 18:00 (Europe/Zurich)`."""
     return format_html(
         '<time datetime="{}" data-clock="fixed">{}</time> ({})',

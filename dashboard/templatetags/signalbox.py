@@ -23,10 +23,10 @@ from django.utils.safestring import SafeString
 from django_tables2.columns import BoundColumn
 
 from coordinator.lib.times import (
-    format_clock_duration,
     format_duration,
     format_exact_time,
     format_relative_time,
+    format_whole_second_duration,
 )
 from coordinator.secrets.masking import mask_secrets, shorten_mask_digests
 from dashboard.text import json_text
@@ -185,7 +185,7 @@ def time(value: object, empty: str = "") -> SafeString:
 
 
 @register.filter
-def with_code(text: str) -> SafeString:
+def render_backticks_as_code(text: str) -> SafeString:
     """Render one of our texts, with the parts between backticks as code."""
     pieces, at = [], 0
     for code_match in CODE_SPAN.finditer(text):
@@ -215,12 +215,14 @@ def elapsed(start: object, end: object = None) -> SafeString:
         '<time class="num" datetime="{}" data-clock="since" title="since {}">{}</time>',
         start.isoformat(),
         format_exact_time(start),
-        format_clock_duration(timezone.now() - start),
+        format_whole_second_duration(timezone.now() - start),
     )
 
 
 @register.simple_tag
-def title_of(session_id: str, title: str | None = "", otherwise: str | None = "") -> SafeString:
+def render_live_session_title(
+    session_id: str, title: str | None = "", otherwise: str | None = ""
+) -> SafeString:
     """Render a session's title, or `otherwise` or its id. The event stream updates it after a change."""
     return format_html(
         '<span data-session-title="{}">{}</span>', session_id, title or otherwise or session_id
@@ -237,7 +239,7 @@ def countdown(end: object) -> SafeString:
         '<time class="num" datetime="{}" data-clock="until" title="until {}">{}</time>',
         end.isoformat(),
         format_exact_time(end),
-        format_clock_duration(remaining_time) if remaining_time > timedelta(0) else "passed",
+        format_whole_second_duration(remaining_time) if remaining_time > timedelta(0) else "passed",
     )
 
 

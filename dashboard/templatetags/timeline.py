@@ -54,7 +54,7 @@ def part_text(part: DisplayPart, text: str) -> SafeString:
 
 
 @register.filter
-def urlize_plain(text: object) -> SafeString | str:
+def link_single_web_address(text: object) -> SafeString | str:
     """Render a text that is a single web address as a link, and any other text unchanged."""
     plain_text = str(text)
     if plain_text.startswith(("https://", "http://")) and not any(

@@ -70,11 +70,13 @@ class BoundedCopy:
         if depth >= DEEPEST:
             return self.placeholder_for_too_deep_value()
         if isinstance(value, list):
-            return [self.copy_value(inner, depth + 1) for inner in value if self.can_copy_more_values()]
+            return [
+                self.copy_value(inner, depth + 1) for inner in value if self.continue_or_record_truncation()
+            ]
         return {
             key: self.copy_object_field(key, inner, depth)
             for key, inner in value.items()
-            if self.can_copy_more_values()
+            if self.continue_or_record_truncation()
         }
 
     def placeholder_for_too_deep_value(self) -> str:
@@ -82,7 +84,7 @@ class BoundedCopy:
             raise ValueTooLarge
         return TOO_DEEP
 
-    def can_copy_more_values(self) -> bool:
+    def continue_or_record_truncation(self) -> bool:
         if self.left > 0 or not self.cut:
             return True
         self.left = -1

@@ -151,7 +151,7 @@ class TerminalScreen:
             self.row = 0
 
 
-def shows_terminal_codes(text: str) -> bool:
+def has_terminal_codes(text: str) -> bool:
     """Return whether a terminal shows the text differently from its plain characters."""
     return SHOWS_CODES.search(text) is not None
 

@@ -14,16 +14,16 @@ from coordinator.sessions.timeline import ApprovalRow, CallRow, ChildRow, Timeli
 from coordinator.sessions.timeline.walking import walk_session_rows
 from dashboard.looks import DisplayPart
 from dashboard.rendering.allowance import RenderingAllowance
-from dashboard.timeline.rows import MessageBlock, TimelineRowDisplay, prepare_timeline_rows
+from dashboard.timeline.rows import MessageBlock, TimelineRowDisplay, build_timeline_row_displays
 
 
-def render_session_markdown(session: Session) -> Iterator[str]:
+def iterate_session_markdown(session: Session) -> Iterator[str]:
     yield f"# {join_into_one_line(titles.load_session_title(session.pk) or 'Untitled session')}\n\n"
     yield "".join(f"- {name}: {value}\n" for name, value in generate_session_facts(session))
     allowance = RenderingAllowance()  # for the diffs of the whole document
     started_at = session_start_microseconds(session)
     for row in walk_session_rows(session):
-        for timeline_row in prepare_timeline_rows([row], session, started_at):
+        for timeline_row in build_timeline_row_displays([row], session, started_at):
             with allowance.share_allowance_in_block():
                 text = timeline_row_as_markdown(row, timeline_row)
             yield "\n" + text

@@ -36,7 +36,7 @@ def build_timeline_facets(counts: SessionEventCounts, query: TimelineQuery) -> l
             label,
             numbers[key],
             key in query.categories,
-            query.query_with_category(key),
+            query.query_with_category_toggled(key),
             is_hidden=not counts.categories[key] and key not in query.categories,
         )
         for key, label in LABELS.items()
@@ -66,6 +66,6 @@ def build_timeline_facets(counts: SessionEventCounts, query: TimelineQuery) -> l
 
 def build_tool_facets(counts: SessionEventCounts, query: TimelineQuery) -> list[TimelineFacet]:
     return [
-        TimelineFacet(tool, tool, number, tool == query.tool, query.query_with_tool(tool))
+        TimelineFacet(tool, tool, number, tool == query.tool, query.query_with_tool_toggled(tool))
         for tool, number in counts.tools
     ]

@@ -37,7 +37,7 @@ def session_page_url(session: Session) -> str:
     return reverse("sessions:detail", args=[session.pk])
 
 
-def build_session_header(session: Session, query: TimelineQuery) -> dict[str, Any]:
+def build_session_header_context(session: Session, query: TimelineQuery) -> dict[str, Any]:
     counts = count_session_events(session.pk)
     spent = usage.load_usage_by_model(session.pk)
     last_us = (

@@ -84,12 +84,12 @@ class TimelineQuery:
         """
         return self.encode_changed_query([(name.rstrip("_"), str(value)) for name, value in position.items()])
 
-    def query_with_category(self, category: str) -> str:
+    def query_with_category_toggled(self, category: str) -> str:
         """Return the query string with a category switched on, or off if it is on."""
         categories = tuple(one for one in CATEGORY_NAMES if (one in self.categories) != (one == category))
         return self.encode_changed_query([], categories=categories)
 
-    def query_with_tool(self, tool: str) -> str:
+    def query_with_tool_toggled(self, tool: str) -> str:
         """Return the query string for one tool, or for all tools if that tool is already chosen."""
         return self.encode_changed_query([], tool="" if tool == self.tool else tool)
 
@@ -99,7 +99,7 @@ class TimelineQuery:
         return self.encode_changed_query([], errors=not self.errors)
 
     @property
-    def filter_fields(self) -> list[tuple[str, str]]:
+    def filter_parameter_pairs(self) -> list[tuple[str, str]]:
         pairs = [("kind", category) for category in self.categories] + [
             ("tool", self.tool),
             ("errors", "1" if self.errors else ""),
@@ -138,7 +138,7 @@ class TimelineQuery:
             errors=self.errors if errors is None else errors,
         )
         text = [("q", self.text)] if self.text else []
-        return "?" + urlencode([*changed.filter_fields, *text, *position_fields])
+        return "?" + urlencode([*changed.filter_parameter_pairs, *text, *position_fields])
 
 
 def parse_instant_position(text: str) -> EventPosition | None:

@@ -301,7 +301,7 @@ def build_message_text_block(text: str) -> MessageBlock:
     return MessageBlock(text=short, cut=len(short) < len(text))
 
 
-def prepare_timeline_rows(
+def build_timeline_row_displays(
     rows: Iterable[TimelineRow], session: Session, began: int | None = None
 ) -> list[TimelineRowDisplay]:
     """Return rows ready for their template.

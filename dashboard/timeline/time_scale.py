@@ -61,10 +61,10 @@ class FoldedTimeScale:
         self.offsets.append(offset)
 
     def instant_to_percent(self, at_us: int) -> float:
-        return 100 * convert_between(self.edges, self.offsets, at_us) / self.total
+        return 100 * interpolate_between_edges(self.edges, self.offsets, at_us) / self.total
 
     def percent_to_instant(self, percent: float) -> int:
-        return int(convert_between(self.offsets, self.edges, percent * self.total / 100))
+        return int(interpolate_between_edges(self.offsets, self.edges, percent * self.total / 100))
 
     def list_axis_marks(self, began_us: int) -> list[AxisMark]:
         """Return the marks of the axis: round times since `began_us`, and the shortened idle periods."""
@@ -88,7 +88,7 @@ class FoldedTimeScale:
         return sorted(marks, key=lambda mark: mark.x)
 
 
-def convert_between(origin: Sequence[int], target: Sequence[int], value: float) -> float:
+def interpolate_between_edges(origin: Sequence[int], target: Sequence[int], value: float) -> float:
     """Return `value` converted from one list of edges to another, by linear interpolation."""
     right = min(max(bisect_right(origin, value), 1), len(origin) - 1)
     first, last = origin[right - 1], origin[right]

@@ -29,12 +29,12 @@ from coordinator.sessions.timeline import (
 )
 from coordinator.sessions.timeline.reading import CATEGORIES
 from coordinator.sessions.timeline.updates import MOST_EVENTS
-from dashboard.rendering.allowance import with_allowance
+from dashboard.rendering.allowance import wrap_with_rendering_allowance
 from dashboard.sessions.steering import build_steering_context
 from dashboard.timeline import draft
-from dashboard.timeline.heading import build_session_header
+from dashboard.timeline.heading import build_session_header_context
 from dashboard.timeline.query import TimelineQuery
-from dashboard.timeline.rows import prepare_timeline_rows
+from dashboard.timeline.rows import build_timeline_row_displays
 
 STEERED_BY = frozenset({"runs", "driven"})
 
@@ -78,7 +78,7 @@ def draw_changed_rows(session_id: str, changes: Sequence[FeedChange]) -> Drawing
     started_at = session_start_microseconds(session)
     rows = [
         *draw_arrived_rows(arrived, session, started_at),
-        *draw_rows_without_event(load_request_rows(session, request_ids), session, started_at),
+        *draw_rows_without_event(load_approval_timeline_rows(session, request_ids), session, started_at),
     ]
     if changed_ids:
         changed = build_arrived_rows(timeline, timeline.read_filtered_events_by_id(changed_ids), session)
@@ -96,7 +96,7 @@ def changed_event_ids(changes: Sequence[FeedChange], op: str, session_id: str) -
     ]
 
 
-def load_request_rows(session: Session, request_ids: Iterable[int]) -> list[TimelineRow]:
+def load_approval_timeline_rows(session: Session, request_ids: Iterable[int]) -> list[TimelineRow]:
     """Return the rows of those permission requests that belong to this session."""
     wanted_ids = list(request_ids)
     permission_requests = PermissionRequest.objects.filter(pk__in=wanted_ids, context__session_id=session.pk)
@@ -109,9 +109,9 @@ def draw_session_summary(session_id: str) -> Drawing | None:
     if session is None:
         return None
     return {
-        "summary": render_to_string("sessions/_summary.html", build_session_header(session, TimelineQuery()))[
-            :
-        ]
+        "summary": render_to_string(
+            "sessions/_summary.html", build_session_header_context(session, TimelineQuery())
+        )[:]
     }
 
 
@@ -119,8 +119,8 @@ VIEW = LiveView(
     "timeline",
     frozenset({"events", "sessions", "runs", "driven", "session_changes"}),
     frozenset({"permission_requests"}),
-    with_allowance(draw_timeline_updates),
-    with_allowance(draw_session_summary),
+    wrap_with_rendering_allowance(draw_timeline_updates),
+    wrap_with_rendering_allowance(draw_session_summary),
     along=frozenset({"drafts"}),
 )
 
@@ -160,7 +160,7 @@ def draw_rows_without_event(
 def draw_timeline_row(
     row: TimelineRow, session: Session, began: int, *, among_all: bool, among_errors: bool
 ) -> dict[str, Any]:
-    (drawn,) = prepare_timeline_rows([row], session, began)
+    (drawn,) = build_timeline_row_displays([row], session, began)
     html = render_to_string("sessions/_timeline_row.html", {"shown": drawn, "session": session})
     return {
         "html": html[:],  # a plain str, because the stream's encoder rejects Django's SafeString

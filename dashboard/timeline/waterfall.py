@@ -21,7 +21,7 @@ from coordinator.models import Session
 from coordinator.sessions.list_facts import session_start_microseconds
 from coordinator.sessions.timeline import CallRow, SessionTimeline
 from coordinator.sessions.timeline.spans import SessionSpan, SessionSpans, load_session_spans
-from dashboard.timeline.rows import format_time_offset, prepare_timeline_rows
+from dashboard.timeline.rows import build_timeline_row_displays, format_time_offset
 from dashboard.timeline.time_scale import AxisMark, FoldedTimeScale
 from dashboard.timeline.time_use import TimePart, divide_time_by_activity, find_critical_path
 
@@ -326,7 +326,7 @@ def load_call_names_by_event(session: Session, event_ids: Sequence[int]) -> dict
         return {}
     events = SessionTimeline(session.pk).read_events_by_id(event_ids)
     rows = [CallRow(event.event_position, event, None, may_run=False) for event in events]
-    shown_rows = prepare_timeline_rows(rows, session, 0)
+    shown_rows = build_timeline_row_displays(rows, session, 0)
     return {
         str(row.event.id): (
             f"{row.call_display.server} {row.call_display.name}"

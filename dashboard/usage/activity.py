@@ -16,7 +16,7 @@ from coordinator.usage.activity import (
     CallTotals,
     datetime_of_hour_number,
     filter_activity_hours,
-    find_start_of_counted_hours,
+    find_counting_start_if_incomplete,
     hours_since_1970,
     load_calls_by_agent_and_hour,
     load_calls_by_hour,
@@ -76,7 +76,7 @@ def build_activity_context(now: datetime) -> dict[str, Any]:
             "call",
         ),
         "more_agents": max(0, len(agents) - MOST_AGENTS),
-        "uncounted": find_start_of_counted_hours(first),
+        "uncounted": find_counting_start_if_incomplete(first),
     }
 
 
@@ -143,7 +143,7 @@ def build_agent_week_context(names: Iterable[str], now: datetime, zone: tzinfo) 
         ),
         "zone": str(zone),
         **build_tool_context(tools),
-        "uncounted": find_start_of_counted_hours(first),
+        "uncounted": find_counting_start_if_incomplete(first),
     }
 
 

@@ -143,11 +143,11 @@ def filter_usage_rows(
 ) -> QuerySet[ModelRequestUsage]:
     """Return the model requests in `rows`, or of all, from `start` on and before `end`."""
     rows = ModelRequestUsage.objects.all() if rows is None else rows
-    rows = rows.filter(at_us__gte=instants.to_microseconds(start))
-    return rows if end is None else rows.filter(at_us__lt=instants.to_microseconds(end))
+    rows = rows.filter(at_us__gte=instants.instant_to_microseconds(start))
+    return rows if end is None else rows.filter(at_us__lt=instants.instant_to_microseconds(end))
 
 
-def load_usage_slots(
+def load_usage_by_slot_and_name(
     query: UsageQuery, now: datetime, rows: QuerySet[ModelRequestUsage] | None = None
 ) -> dict[tuple[str, str], TokenUsage]:
     """Return the period's usage by (day or hour, name in the dimension), of `rows` or of all.

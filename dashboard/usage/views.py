@@ -25,11 +25,11 @@ from coordinator.usage import reading as usage
 from coordinator.usage import turns
 from coordinator.usage.activity import (
     filter_activity_hours,
-    find_start_of_counted_hours,
+    find_counting_start_if_incomplete,
     hours_since_1970,
     load_calls_by_tool,
 )
-from coordinator.usage.limits import load_limit_states
+from coordinator.usage.limits import load_recent_limit_states
 from coordinator.usage.prices import KINDS
 from coordinator.usage.reading import DIMENSIONS, PeriodUsage, TokenUsage
 from dashboard.frame import form_refusals as refusals
@@ -37,7 +37,7 @@ from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.exports import build_csv_response, build_download_response
 from dashboard.looks.charts import HeatMap, build_heat_map
-from dashboard.timeline.heading import build_session_header
+from dashboard.timeline.heading import build_session_header_context
 from dashboard.timeline.query import TimelineQuery
 from dashboard.usage.activity import build_activity_context, build_tool_context
 from dashboard.usage.charts import (
@@ -52,7 +52,7 @@ from dashboard.usage.query import (
     PERIODS,
     UsageQuery,
     filter_usage_rows,
-    load_usage_slots,
+    load_usage_by_slot_and_name,
 )
 
 LABELS = {
@@ -132,7 +132,7 @@ def show_tool_usage(request: HtmxHttpRequest) -> HttpResponse:
         "agents": list_agent_filter_choices(agent),
         "days": days,
         "periods": TOOL_PERIODS,
-        "uncounted": find_start_of_counted_hours(first),
+        "uncounted": find_counting_start_if_incomplete(first),
         **build_tool_context(load_calls_by_tool(filter_activity_hours(first, last, names)), MOST_ROWS),
     }
     return render(request, "usage/tools.html", context)
@@ -165,7 +165,7 @@ def export_usage_json(request: HtmxHttpRequest) -> StreamingHttpResponse:
 
 
 def iterate_usage_export_rows(query: UsageQuery) -> Iterator[dict[str, Any]]:
-    slots = load_usage_slots(query, timezone.now())
+    slots = load_usage_by_slot_and_name(query, timezone.now())
     for (when, name), usage_sum in sorted(slots.items()):
         yield {"when": when, "name": name} | {name: getattr(usage_sum, name) for name in CSV_COLUMNS[2:]}
 
@@ -187,7 +187,9 @@ def show_session_usage(request: HtmxHttpRequest, session_id: str) -> HttpRespons
         "spent_on_subagents": usage.sum_token_usages(subagents),
         **build_token_and_context_charts(session_usage),
     }
-    return render(request, "usage/session.html", build_session_header(session, TimelineQuery()) | context)
+    return render(
+        request, "usage/session.html", build_session_header_context(session, TimelineQuery()) | context
+    )
 
 
 @require_POST
@@ -201,7 +203,7 @@ def save_model_prices_view(request: HtmxHttpRequest) -> HttpResponse:
     wanted_prices = {
         row["model"]: {kind: row[kind] for kind in KINDS} for row in rows if not row.get("DELETE")
     }
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         prices.replace_model_prices(wanted_prices, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, "Prices saved. New requests use them, and earlier ones that had no price.")
     return redirect("costs:show")
@@ -209,7 +211,7 @@ def save_model_prices_view(request: HtmxHttpRequest) -> HttpResponse:
 
 def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) -> HttpResponse:
     query, now = UsageQuery.from_query(request.GET), timezone.now()
-    slots = load_usage_slots(query, now)
+    slots = load_usage_by_slot_and_name(query, now)
     by_name = sum_usage_by_name(slots)
     since = filter_usage_rows(query.start_instant(now), query.end_instant)
     period = usage.load_period_usage(since)
@@ -225,9 +227,9 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
         "total": period.total,
         "period": period,
         "before": before,
-        "changes": compare_periods(period, before),
+        "changes": describe_period_changes(period, before),
         "dearest": load_most_expensive_sessions(since),
-        "heat_map": build_year_map(query, slots, now)
+        "heat_map": build_year_heat_map(query, slots, now)
         if query.days == HEAT_MAP_DAYS and query.day is None
         else None,
         "used_prices": {model: prices_of.find_model_price(model, own) for model in models},
@@ -237,14 +239,14 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
             if used.total_tokens
         ],
         "filled": usage.usage_backfill_progress(),
-        "limits": load_limit_states(now),
+        "limits": load_recent_limit_states(now),
         "forms": forms_,
         **build_usage_chart(query, slots, by_name, now),
     }
     return render(request, "usage/costs.html", context, status=status)
 
 
-def compare_periods(period: PeriodUsage, before: PeriodUsage) -> dict[str, str]:
+def describe_period_changes(period: PeriodUsage, before: PeriodUsage) -> dict[str, str]:
     """Return how the figures of a period differ from those of the previous one."""
     tokens, tokens_before = period.total.total_tokens, before.total.total_tokens
     return {
@@ -252,7 +254,7 @@ def compare_periods(period: PeriodUsage, before: PeriodUsage) -> dict[str, str]:
         "tokens": describe_change(tokens, tokens_before, f"{tokens_before:,}"),
         "sessions": describe_change(period.sessions, before.sessions, f"{before.sessions:,}"),
         "session": describe_change(
-            period.average_session_cost, before.average_session_cost, before.session_cost_label
+            period.average_session_cost, before.average_session_cost, before.average_session_cost_label
         ),
         "cache": f"of the input, {before.total.cache_hit_percent} % before"
         if tokens_before
@@ -271,7 +273,9 @@ def load_most_expensive_sessions(
     return [(name, session_titles.get(name, ""), name in existing, used) for name, used in dearest.items()]
 
 
-def build_year_map(query: UsageQuery, slots: dict[tuple[str, str], TokenUsage], now: datetime) -> HeatMap:
+def build_year_heat_map(
+    query: UsageQuery, slots: dict[tuple[str, str], TokenUsage], now: datetime
+) -> HeatMap:
     """Return a heat map of the year's days, shaded by the chosen measure."""
     by_day: dict[date, TokenUsage] = {}
     for (slot, _), used in slots.items():

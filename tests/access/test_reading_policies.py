@@ -18,7 +18,7 @@ def test_whatever_goes_wrong_as_they_are_read_nobody_is_left_waiting(monkeypatch
     def fail(*_: Any) -> None:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr(policies, "load_policy_rows", fail)
+    monkeypatch.setattr(policies, "load_access_policy_from_database", fail)
     feed = SimpleNamespace(add_watcher=lambda: None, remove_watcher=lambda: None)
 
     async def ask() -> None:

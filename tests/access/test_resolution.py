@@ -168,13 +168,13 @@ def test_a_changed_tool_is_denied_where_the_setting_says_so(settings: Any) -> No
 
 def test_a_changed_tool_of_a_server_that_serves_accepted_ones_only_is_denied() -> None:
     changed_tool(NOW - timedelta(days=1))
-    mcp_servers.restrict_server_to_accepted_tools("s", True, actor=Actor("user", "ann"), now=NOW)
+    mcp_servers.set_accepted_tools_only("s", True, actor=Actor("user", "ann"), now=NOW)
     grant("a", "s", "t", granted_at=NOW)
     verdict = resolve_tool_access("a", "s", "t", NOW)
     assert (verdict.decision, verdict.changed_at) == ("deny", NOW - timedelta(days=1))
     with pytest.raises(Forbidden):
-        mcp_servers.restrict_server_to_accepted_tools("s", False, actor=key_actor_by_name("ci"), now=NOW)
-    mcp_servers.restrict_server_to_accepted_tools("s", False, actor=Actor("user", "ann"), now=NOW)
+        mcp_servers.set_accepted_tools_only("s", False, actor=key_actor_by_name("ci"), now=NOW)
+    mcp_servers.set_accepted_tools_only("s", False, actor=Actor("user", "ann"), now=NOW)
     assert resolve_tool_access("a", "s", "t", NOW).is_allowed
 
 

@@ -159,14 +159,14 @@ def test_two_browsers_of_one_person_each_have_their_own_proof() -> None:
 def test_the_set_up_link_ties_the_first_session_to_its_browser() -> None:
     client = Client()
     form = {"username": "root", "password1": NEW, "password2": NEW, "new_proof": PROOF}
-    token = setup.create_setup_token(timezone.now())
+    token = setup.replace_setup_token(timezone.now())
     assert client.post("/ui/setup/", form | {"token": token}).status_code == 302
     assert client.post(CHANGE, FORM).status_code == 403
     assert client.post(CHANGE, FORM | {"proof": PROOF}).status_code == 200
 
 
 def test_the_set_up_token_is_stored_hashed() -> None:
-    token = setup.create_setup_token(timezone.now())
+    token = setup.replace_setup_token(timezone.now())
     assert token not in str(list(SetupToken.objects.values()))
     stored = SetupToken.objects.get().token_hash
     assert setup.find_setup_token_problem(stored) == setup.SPENT

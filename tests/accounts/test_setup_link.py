@@ -26,7 +26,7 @@ def form(token: str, name: str = "ada", **changes: str) -> dict[str, str]:
 
 def test_the_link_makes_an_administrator_who_is_signed_in() -> None:
     client = Client()
-    answer = client.post("/ui/setup/", form(setup.create_setup_token(NOW)), follow=True)
+    answer = client.post("/ui/setup/", form(setup.replace_setup_token(NOW)), follow=True)
     assert answer.redirect_chain == [("/ui/", 302)]
     user = User.objects.get()
     assert (user.username, highest_role(user), user.is_active) == ("ada", "admin", True)
@@ -34,12 +34,12 @@ def test_the_link_makes_an_administrator_who_is_signed_in() -> None:
 
 
 def test_only_the_tokens_hash_is_kept() -> None:
-    token = setup.create_setup_token(NOW)
+    token = setup.replace_setup_token(NOW)
     assert token not in SetupToken.objects.get().token_hash
 
 
 def test_the_page_shows_its_form_only_for_a_good_token() -> None:
-    good = Client().get("/ui/setup/", {"token": setup.create_setup_token(NOW)})
+    good = Client().get("/ui/setup/", {"token": setup.replace_setup_token(NOW)})
     bad = Client().get("/ui/setup/", {"token": "guessed"})
     assert (good.status_code, bad.status_code) == (200, 409)
     assert "password1" in good.content.decode()
@@ -47,7 +47,7 @@ def test_the_page_shows_its_form_only_for_a_good_token() -> None:
 
 
 def test_where_passwords_are_off_no_link_makes_an_account_with_one(settings: Any) -> None:
-    token = setup.create_setup_token(NOW)
+    token = setup.replace_setup_token(NOW)
     settings.PASSWORD_SIGN_IN, settings.OIDC_NAME = False, "Acme"
     assert "Sign in with Acme" in Client().get("/ui/setup/", {"token": token}).content.decode()
     with pytest.raises(Conflict, match="Password sign-in is off"):
@@ -55,7 +55,7 @@ def test_where_passwords_are_off_no_link_makes_an_account_with_one(settings: Any
 
 
 def test_a_link_works_once() -> None:
-    token = setup.create_setup_token(NOW)
+    token = setup.replace_setup_token(NOW)
     setup.redeem_setup_token(token, "ada", GOOD, NOW)
     with pytest.raises(Conflict, match="already set up"):
         setup.redeem_setup_token(token, "eve", GOOD, NOW)
@@ -63,7 +63,7 @@ def test_a_link_works_once() -> None:
 
 
 def test_a_used_link_stays_used_when_all_users_are_gone() -> None:
-    token = setup.create_setup_token(NOW)
+    token = setup.replace_setup_token(NOW)
     setup.redeem_setup_token(token, "ada", GOOD, NOW)
     User.objects.all().delete()
     with pytest.raises(Conflict, match="was already used"):
@@ -71,7 +71,7 @@ def test_a_used_link_stays_used_when_all_users_are_gone() -> None:
 
 
 def test_a_newer_link_replaces_the_older_one() -> None:
-    old, new = setup.create_setup_token(NOW), setup.create_setup_token(NOW)
+    old, new = setup.replace_setup_token(NOW), setup.replace_setup_token(NOW)
     assert setup.find_setup_token_problem(old) == setup.SPENT
     with pytest.raises(Conflict):
         setup.redeem_setup_token(old, "eve", GOOD, NOW)
@@ -79,10 +79,10 @@ def test_a_newer_link_replaces_the_older_one() -> None:
 
 
 def test_no_link_is_made_or_redeemed_once_somebody_is_there() -> None:
-    token = setup.create_setup_token(NOW)
+    token = setup.replace_setup_token(NOW)
     User.objects.create_user("first")
     with pytest.raises(Conflict):
-        setup.create_setup_token(NOW)
+        setup.replace_setup_token(NOW)
     with pytest.raises(Conflict):
         setup.redeem_setup_token(token, "eve", GOOD, NOW)
     assert Client().post("/ui/setup/", form(token, "eve")).status_code == 409
@@ -94,7 +94,7 @@ def test_no_link_is_made_or_redeemed_once_somebody_is_there() -> None:
     [{"password2": "other"}, {"password1": "12345678", "password2": "12345678"}, {"username": "a b"}],
 )
 def test_a_bad_name_or_password_is_explained_and_the_link_stays_good(changes: dict[str, str]) -> None:
-    token = setup.create_setup_token(NOW)
+    token = setup.replace_setup_token(NOW)
     answer = Client().post("/ui/setup/", form(token, **changes))
     assert answer.status_code == 422
     assert "errorlist" in answer.content.decode()
@@ -102,14 +102,14 @@ def test_a_bad_name_or_password_is_explained_and_the_link_stays_good(changes: di
 
 
 def test_the_action_holds_the_password_rules_itself() -> None:
-    token = setup.create_setup_token(NOW)
+    token = setup.replace_setup_token(NOW)
     with pytest.raises(UnprocessableRequest, match="too short"):
         setup.redeem_setup_token(token, "ada", "x7!", NOW)
     assert not setup.find_setup_token_problem(token)
 
 
 def test_the_set_up_is_audited_without_secrets() -> None:
-    token = setup.create_setup_token(NOW)
+    token = setup.replace_setup_token(NOW)
     setup.redeem_setup_token(token, "ada", GOOD, NOW)
     row = AuditLog.objects.get(event_type="FIRST_ADMIN_CREATED")
     assert (row.actor_id, row.target_id, row.result) == ("user:ada", "ada", "success")
@@ -118,14 +118,14 @@ def test_the_set_up_is_audited_without_secrets() -> None:
 
 
 def test_a_form_from_elsewhere_is_refused() -> None:
-    token = setup.create_setup_token(NOW)
+    token = setup.replace_setup_token(NOW)
     assert Client(enforce_csrf_checks=True).post("/ui/setup/", form(token)).status_code == 403
     assert not setup.find_setup_token_problem(token)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_of_two_people_at_once_one_becomes_the_administrator() -> None:
-    token, together = setup.create_setup_token(NOW), Barrier(2)
+    token, together = setup.replace_setup_token(NOW), Barrier(2)
 
     def redeem(name: str) -> str:
         try:

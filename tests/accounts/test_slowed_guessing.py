@@ -68,7 +68,7 @@ def test_a_known_browser_has_a_count_of_its_own() -> None:
     mark = accounts.sign_device_token(person("viewer"))
     attempt = SignInAttempt("viewer", "192.0.2.1", mark)
     for _ in range(ON_DEVICE.tries):
-        accounts.check_sign_in_limits(attempt, timezone.now())
+        accounts.require_sign_in_below_limits(attempt, timezone.now())
         accounts.record_failed_sign_in(attempt, timezone.now())
     thief = Client(REMOTE_ADDR="198.51.100.1")
     thief.cookies["signalbox_device"] = mark
@@ -120,7 +120,7 @@ def test_wrong_names_from_a_shared_address_lock_nobody_out_who_signed_in_there(a
 def test_wrong_names_on_this_machine_lock_out_nobody_who_is_new_here() -> None:
     for n in range(FROM_ADDRESS.tries * 2):
         attempt = SignInAttempt(f"nobody-{n}", f"127.0.0.{n + 1}")
-        accounts.check_sign_in_limits(attempt, timezone.now())
+        accounts.require_sign_in_below_limits(attempt, timezone.now())
         accounts.record_failed_sign_in(attempt, timezone.now())
     person("viewer")
     assert sign_in(at("127.0.0.1")).status_code == 302
@@ -133,7 +133,7 @@ def test_a_name_guessed_from_one_address_is_locked_there_and_nowhere_else() -> N
             "viewer", f"127.1.2.{n + 1}"
         )  # a program may call from any address of this machine
         try:
-            accounts.check_sign_in_limits(attempt, timezone.now())
+            accounts.require_sign_in_below_limits(attempt, timezone.now())
         except TooManyRequests:
             continue
         accounts.record_failed_sign_in(attempt, timezone.now())

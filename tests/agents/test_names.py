@@ -36,7 +36,7 @@ from coordinator.models.agent_names import (
 )
 from coordinator.policy.grants import access
 from coordinator.policy.limits import brakes as braked
-from coordinator.policy.limits.budgets import decide_by_budgets, load_active_budgets, local_date_of_budgets
+from coordinator.policy.limits.budgets import decide_by_budgets, installation_local_date, load_active_budgets
 from coordinator.policy.rules.tool_rules import NO_OPINION, DecisionRule, decide_by_tool_rules
 from coordinator.usage.reading import load_usage_by_dimensions
 from tests.access.cases import add_server, grant
@@ -353,7 +353,7 @@ class TestLinksAllowNothing:
     def test_budgets_and_brakes_hold_for_the_id_alone(self, name):
         budgets.create_budget("agent", ONCALL, "day", "calls", amount=1, at_limit="hold", actor=ANN, now=NOW)
         UsageDay.objects.create(
-            day=local_date_of_budgets(NOW), session_id="ses", model="", agent=ONCALL, calls=2, input_tokens=0,
+            day=installation_local_date(NOW), session_id="ses", model="", agent=ONCALL, calls=2, input_tokens=0,
             output_tokens=0, cache_read_tokens=0, cache_write_tokens=0,
         )  # fmt: skip
         brakes.apply_brake("agent", ONCALL, "", actor=ANN, now=NOW)

@@ -42,7 +42,7 @@ def test_status_is_as_recorded(case):
 
 def test_pw_1_switched_on_an_agent_is_online(now):
     add_agent(enabled=False)
-    agent_power.switch_agent("agent.robot", True, actor=BY, now=now)
+    agent_power.set_agent_enabled("agent.robot", True, actor=BY, now=now)
     agent = Agent.objects.get(pk="agent.robot")
     assert (agent.enabled, agent.last_seen, agent_presence_status(agent, now)) == (True, now, "online")
 
@@ -50,30 +50,30 @@ def test_pw_1_switched_on_an_agent_is_online(now):
 def test_pw_3_and_4_a_guarded_switch_wants_its_password(now):
     add_agent(power_password_hash=VECTOR["phc"])
     with pytest.raises(BadRequest, match="Password required"):
-        agent_power.switch_agent("agent.robot", False, actor=BY, now=now)
+        agent_power.set_agent_enabled("agent.robot", False, actor=BY, now=now)
     with pytest.raises(Forbidden):
-        agent_power.switch_agent("agent.robot", False, actor=BY, password="wrong", now=now)
+        agent_power.set_agent_enabled("agent.robot", False, actor=BY, password="wrong", now=now)
     assert Agent.objects.get(pk="agent.robot").enabled
-    agent_power.switch_agent("agent.robot", False, actor=BY, password=VECTOR["password"], now=now)
+    agent_power.set_agent_enabled("agent.robot", False, actor=BY, password=VECTOR["password"], now=now)
     assert not Agent.objects.get(pk="agent.robot").enabled
 
 
 def test_pw_7_an_unknown_agent_is_not_found(now):
     with pytest.raises(NotFound):
-        agent_power.switch_agent("agent.nobody", True, actor=BY, now=now)
+        agent_power.set_agent_enabled("agent.nobody", True, actor=BY, now=now)
 
 
 def test_wrong_passwords_are_written_down_and_soon_refused(now):
     add_agent(power_password_hash=VECTOR["phc"])
     for _ in range(5):
         with pytest.raises(Forbidden):
-            agent_power.switch_agent("agent.robot", False, actor=BY, password="wrong", now=now)
+            agent_power.set_agent_enabled("agent.robot", False, actor=BY, password="wrong", now=now)
     with pytest.raises(TooManyRequests):
-        agent_power.switch_agent("agent.robot", False, actor=BY, password=VECTOR["password"], now=now)
+        agent_power.set_agent_enabled("agent.robot", False, actor=BY, password=VECTOR["password"], now=now)
     assert AuditLog.objects.filter(event_type="AGENT_POWER_REFUSED", target_id="agent.robot").count() == 5
     assert "wrong" not in "".join(str(row.metadata) for row in AuditLog.objects.all())
     later = now + timedelta(minutes=11)
-    agent_power.switch_agent("agent.robot", False, actor=BY, password=VECTOR["password"], now=later)
+    agent_power.set_agent_enabled("agent.robot", False, actor=BY, password=VECTOR["password"], now=later)
 
 
 def test_a_stored_password_has_the_recorded_form(now):
@@ -89,15 +89,15 @@ def test_a_stored_password_has_the_recorded_form(now):
         22,
         43,
     )
-    agent_power.switch_agent("agent.robot", False, actor=BY, password="hunter2", now=now)
+    agent_power.set_agent_enabled("agent.robot", False, actor=BY, password="hunter2", now=now)
 
 
 def test_a_hash_that_cannot_be_read_is_told_and_can_be_removed(now):
     add_agent(power_password_hash="plain")
     with pytest.raises(Conflict, match="cannot be read"):
-        agent_power.switch_agent("agent.robot", False, actor=BY, password="plain", now=now)
+        agent_power.set_agent_enabled("agent.robot", False, actor=BY, password="plain", now=now)
     agent_power.set_power_password("agent.robot", None, actor=BY, now=now)
-    agent_power.switch_agent("agent.robot", False, actor=BY, now=now)
+    agent_power.set_agent_enabled("agent.robot", False, actor=BY, now=now)
 
 
 def test_setting_and_removing_a_password_is_audited_without_it(now):

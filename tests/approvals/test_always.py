@@ -30,7 +30,7 @@ from coordinator.policy.rules.tool_rules import (
 )
 from coordinator.policy.suggestions import rules_for_requests
 from coordinator.policy.suggestions.history import RecordedCall
-from dashboard.approvals.always import build_always_allow_offer
+from dashboard.approvals.always import build_offer_with_wider_flag
 from tests.access.cases import add_agents, add_server, add_tool
 from tests.approvals.cards import values
 from tests.approvals.factories import fresh, person
@@ -149,7 +149,7 @@ def test_without_an_agents_name_no_rule_goes_before_one_that_denies(signed_in) -
 )
 def test_what_no_rule_can_say_is_told(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(Conflict) as refusal:
-        build_always_allow_offer(asked(**changes), 1, timezone.now(), wide=False)
+        build_offer_with_wider_flag(asked(**changes), 1, timezone.now(), wide=False)
     assert refusal.value.detail == why
 
 
@@ -163,7 +163,7 @@ def test_the_page_shows_recorded_calls_that_it_would_allow_and_the_nearest_that_
         folder="/srv/shop",
     )
     called("Bash", {"command": "pytest b.py"}, by="coder", folder="/srv/other")
-    offer, _ = build_always_allow_offer(asked("pytest c.py"), 1, timezone.now(), wide=True)
+    offer, _ = build_offer_with_wider_flag(asked("pytest c.py"), 1, timezone.now(), wide=True)
     assert [str(call.about) for call in offer.examples] == ["pytest a.py"]
     assert [str(call.about) for call in offer.nearest] == ["pytest -p evil", "pytest b.py"]
     page = signed_in().get(f"{page_of(asked('pytest c.py'))}?wide=1").content.decode()
@@ -180,13 +180,13 @@ def test_the_page_shows_recorded_calls_that_it_would_allow_and_the_nearest_that_
 )  # fmt: skip
 def test_what_may_do_harm_is_never_offered_for_good(command: str) -> None:
     with pytest.raises(Conflict, match="never offers to allow such calls for good"):
-        build_always_allow_offer(asked(command), 1, timezone.now(), wide=False)
+        build_offer_with_wider_flag(asked(command), 1, timezone.now(), wide=False)
 
 
 def test_the_agents_own_settings_are_never_offered_for_good() -> None:
     row = asked(tool="Edit", tool_input={"file_path": "/srv/shop/.claude/settings.json", "old_string": "a"})
     with pytest.raises(Conflict, match="never offers"):
-        build_always_allow_offer(row, 1, timezone.now(), wide=False)
+        build_offer_with_wider_flag(row, 1, timezone.now(), wide=False)
 
 
 def test_nobody_alone_allows_for_good_what_two_must_approve(settings, signed_in) -> None:
@@ -249,7 +249,7 @@ def test_a_grant_has_the_default_length(signed_in, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(grant_lengths, "DEFAULT", "30 days")
     row, before = mcp(), timezone.now()
     [edit] = rules_for_requests.suggest_rules_or_grants_for_request(
-        row, build_always_allow_offer(row, 1, before, wide=False)[0].call, before
+        row, build_offer_with_wider_flag(row, 1, before, wide=False)[0].call, before
     )[0].edits
     assert edit.expires_at == before + timedelta(days=30)
     accept(signed_in(), row)
@@ -305,7 +305,7 @@ def test_an_offer_is_one_persons_and_one_requests(signed_in) -> None:
 
 def test_the_call_is_judged_as_the_door_judges_it() -> None:
     row = asked()
-    offer, _ = build_always_allow_offer(row, 1, timezone.now(), wide=False)
+    offer, _ = build_offer_with_wider_flag(row, 1, timezone.now(), wide=False)
     assert offer.call == RecordedCall(
         0, "", "Bash", "git push origin main", "command", "coder", 0, "claude-code"
     )

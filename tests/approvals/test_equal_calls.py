@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions.sessions import tool_calls
-from coordinator.actions.sessions.tool_calls import identify_pending_call
+from coordinator.actions.sessions.tool_calls import attach_pending_call_id
 from coordinator.models import Event, EventContext, PermissionRequest
 from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.tool_rules import ASK, Ruling
@@ -55,12 +55,12 @@ def test_equal_calls_are_requests_of_their_own_and_one_call_is_one() -> None:
 def test_two_questions_without_ids_are_about_the_two_open_calls() -> None:
     begun("a", asked().tool_input)
     begun("b", asked().tool_input)
-    first = identify_pending_call(waiting("1"))
+    first = attach_pending_call_id(waiting("1"))
     ask(first)  # as another worker's, which this one knows from the database alone
-    second = identify_pending_call(waiting("2"))
+    second = attach_pending_call_id(waiting("2"))
     assert [first.call_id, second.call_id] == ["b", "a"]
     ask(second)
-    third = identify_pending_call(waiting("3"))
+    third = attach_pending_call_id(waiting("3"))
     assert (third.call_id, third.slot) == (None, "3")
     assert len({ask(question).pk for question in (first, second, third)}) == 3
 
@@ -70,16 +70,16 @@ def test_two_questions_about_the_only_open_call_are_about_that() -> None:
     end("over", 1)
     begun("open", asked().tool_input)
     late = waiting("1", since_us=60_000_000)
-    assert identify_pending_call(late).call_id == "open"
-    ask(identify_pending_call(late))
-    assert identify_pending_call(replace(late, waiter="2"), taken_ids=["open"]).call_id == "open"
+    assert attach_pending_call_id(late).call_id == "open"
+    ask(attach_pending_call_id(late))
+    assert attach_pending_call_id(replace(late, waiter="2"), taken_ids=["open"]).call_id == "open"
 
 
 @pytest.mark.django_db(transaction=True)
 def test_of_two_that_race_for_an_approval_of_one_call_one_gets_it() -> None:
     for call_id in ("a", "b"):
         begun(call_id, asked().tool_input)
-    same = [replace(identify_pending_call(waiting(name)), waiter=name) for name in ("1", "2")]
+    same = [replace(attach_pending_call_id(waiting(name)), waiter=name) for name in ("1", "2")]
     assert same[0].call_id == same[1].call_id  # two workers that looked at the same instant
     row = ask(same[0])
     assert ask(same[1]) == row
@@ -94,7 +94,7 @@ def test_of_two_that_race_for_an_approval_of_one_call_one_gets_it() -> None:
 
 def test_a_call_delivered_twice_has_its_approval_twice() -> None:
     begun("a", asked().tool_input)
-    twice = [identify_pending_call(waiting(name)) for name in ("1", "2")]
+    twice = [attach_pending_call_id(waiting(name)) for name in ("1", "2")]
     row = ask(twice[0])
     decide(row, after=SOON)
     assert all(

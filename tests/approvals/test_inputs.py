@@ -15,7 +15,7 @@ from coordinator.lib.invisible import has_invisible_character, is_invisible_char
 from coordinator.lib.lookalikes import has_lookalike_characters
 from dashboard.looks.inputs import build_exact_input_parts_for_approver
 from dashboard.looks.parts import DisplayPart
-from dashboard.templatetags.approvals import card_words, reveal
+from dashboard.templatetags.approvals import render_verdict_options, reveal
 
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 
@@ -144,6 +144,6 @@ def test_no_folder_is_taken_for_what_a_card_fills_in() -> None:
     card = SimpleNamespace(
         key="of-this-card", offered_scopes=folders, can_approve_until_revoked=False, is_access_request=False
     )
-    drawn = card_words(card, [])
+    drawn = render_verdict_options(card, [])
     assert [label for _, label in folders if label not in drawn] == []
     assert 'id="scope-of-this-card"' in drawn

@@ -15,7 +15,7 @@ from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.approvals import Scope, Validity
-from coordinator.policy.requests.verdicts import export_permission_request
+from coordinator.policy.requests.verdicts import serialize_permission_request
 from tests.approvals.cards import form_for
 from tests.approvals.factories import AGENT, MINUTE, NOW, approve, ask, asked, fresh, person
 
@@ -190,7 +190,7 @@ def test_an_old_approval_covers_what_it_said(signed_in) -> None:
     for change in ({}, {"session_id": "ses_2"}, {"folder": "/elsewhere"}, {"agent_id": "coder"}):
         assert asked(now=NOW + MINUTE, **change) == row
     assert asked(now=NOW + MINUTE, tool_input={"command": "make destroy"}) != row
-    assert export_permission_request(row, NOW)["scope"] == "everywhere"
+    assert serialize_permission_request(row, NOW)["scope"] == "everywhere"
     page = signed_in("bob").get(f"/ui/approvals/{row.request_id}/").content.decode()
     assert "before the scope could be chosen" in page
 

@@ -86,7 +86,7 @@ def measure_history(step: int) -> tuple[int, int, float, list[tuple[int, int]]]:
     from coordinator.policy.suggestions.search import (
         MOST_SUGGESTED,
         SuggestionSearch,
-        insert_rules_after_denials,
+        rules_with_additions_after_denials,
     )
     from dashboard.rules.recorded import READER
     from tests.calls.labelled import (
@@ -103,7 +103,7 @@ def measure_history(step: int) -> tuple[int, int, float, list[tuple[int, int]]]:
     ready_made = [rule for rule in saved if rule.ready_made]
     chosen = search.tried[: MOST_SUGGESTED - len(ready_made)]
     suggested = [one.suggested_rule(0) for one in chosen if not one.is_grant]
-    rules = insert_rules_after_denials(ready_made, suggested)
+    rules = rules_with_additions_after_denials(ready_made, suggested)
     learnt = list_learnt_calls(step)
     others = [call for call in read_labelled_calls(HARMLESS) if call not in learnt]
     passing = [
@@ -134,12 +134,12 @@ def main() -> None:
 
 def switch_rules_on() -> None:
     """Switch on every ready-made rule that allows."""
-    from coordinator.actions.policy.ready_made import switch_ready_made_rule
+    from coordinator.actions.policy.ready_made import set_ready_made_rule_enabled
     from coordinator.identity.actors import Actor
     from coordinator.policy.rules.ready_made_allowing import ALLOWING_RULES
 
     for rule in ALLOWING_RULES:
-        switch_ready_made_rule(rule.name, is_on=True, actor=Actor("user", "bench"), now=NOW)
+        set_ready_made_rule_enabled(rule.name, is_on=True, actor=Actor("user", "bench"), now=NOW)
 
 
 def print_history(name: str, kind: str) -> None:

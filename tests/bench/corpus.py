@@ -137,7 +137,7 @@ def _context(event: Event) -> EventContext:
     return EventContext(
         event_id=event.pk,
         session_id=event.session_id,
-        instant_us=instants.to_microseconds(at),
+        instant_us=instants.instant_to_microseconds(at),
         received_at=at,
     )
 

@@ -56,13 +56,13 @@ def measure(options: argparse.Namespace, now: datetime) -> None:
     from django.contrib.auth.models import Group, User
     from django.test import Client
 
-    from coordinator.operations.startup import prepare_static_files
+    from coordinator.operations.startup import collect_static_files_if_changed
     from coordinator.search import index as search_index
 
     settings.ALLOWED_HOSTS = ["testserver"]
     if options.patience:
         search_index.WALK_SECONDS = options.patience
-    prepare_static_files(say=print)
+    collect_static_files_if_changed(say=print)
     user, _ = User.objects.get_or_create(username=PERSON)
     user.groups.add(Group.objects.get(name="admin"))
     client = Client()

@@ -139,7 +139,7 @@ def _rows(events: Iterator[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
         ]
         at = instants.parse_instant(event.timestamp)
         assert at is not None
-        at_us = instants.to_microseconds(at)
+        at_us = instants.instant_to_microseconds(at)
         spent = ["claude-sonnet-4", 900, 100] if number % 10 == 0 else [None, None, None]
         yield values, [event.session_id, at_us, at_us // 1000, *spent]
 
@@ -208,12 +208,12 @@ def pages(times: int) -> None:
     from django.test import Client
 
     from coordinator.models import Session
-    from coordinator.operations.startup import prepare_static_files
+    from coordinator.operations.startup import collect_static_files_if_changed
     from tests.bench import corpus
     from tests.bench.finding import PERSON, report
 
     settings.ALLOWED_HOSTS = ["testserver"]
-    prepare_static_files(say=lambda _: None)
+    collect_static_files_if_changed(say=lambda _: None)
     user, _ = User.objects.get_or_create(username=PERSON)
     user.groups.add(Group.objects.get(name="admin"))
     client = Client()
@@ -251,7 +251,7 @@ def retention(now: datetime) -> None:
     pruning.REST_PER_WORK = 0
     rule = next(
         one
-        for one in pruning.load_retention_rules(sessions=(now - before) / timedelta(days=1))
+        for one in pruning.build_retention_rules(sessions=(now - before) / timedelta(days=1))
         if one.name == "sessions"
     )
     events, contexts = Event.objects.count(), EventContext.objects.count()
@@ -269,7 +269,7 @@ def _leave_to_the_last_month(session_id: str, before: datetime) -> None:
     sql(
         "DELETE FROM events WHERE id IN (SELECT event_id FROM event_context WHERE session_id = %s AND instant_us < %s)",
         session_id,
-        instants.to_microseconds(before) + 86_400_000_000,
+        instants.instant_to_microseconds(before) + 86_400_000_000,
     )
 
 

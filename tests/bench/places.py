@@ -83,11 +83,11 @@ def client() -> Any:
     from django.contrib.auth.models import Group, User
     from django.test import Client
 
-    from coordinator.operations.startup import prepare_static_files
+    from coordinator.operations.startup import collect_static_files_if_changed
     from tests.bench.finding import PERSON
 
     settings.ALLOWED_HOSTS = ["testserver"]
-    prepare_static_files(say=lambda _: None)
+    collect_static_files_if_changed(say=lambda _: None)
     user, _ = User.objects.get_or_create(username=PERSON, is_staff=True, is_superuser=True)
     user.groups.add(Group.objects.get(name="admin"))
     signed_in = Client()

@@ -156,7 +156,7 @@ def test_a_run_in_the_queue_waits_while_a_budget_holds_runs_and_says_so() -> Non
         changed_at=NOW,
     )
     UsageDay.objects.create(
-        day=budgets.local_date_of_budgets(fleet.now), session_id="ses_other", model="", agent="agent.q", calls=1,
+        day=budgets.installation_local_date(fleet.now), session_id="ses_other", model="", agent="agent.q", calls=1,
         input_tokens=0, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0,
     )  # fmt: skip
     assert claim_next_run(runner, fleet.tick()).run_id == other.run_id
@@ -196,10 +196,10 @@ def test_a_budget_of_each_session_is_used_up_where_it_is_in_one_of_today(measure
     prices.replace_model_prices({"own": price}, actor=ANNA, now=NOW)
     wanted = replace(budget(measure, span="session"), amount=3.0)
     events.record_events([event(one), spent(one, "own", input=2), event(two), event(two)], NOW)
-    assert not budgets.is_budget_spent(wanted, NOW)
+    assert not budgets.is_budget_spent_or_uncountable(wanted, NOW)
     events.record_events([event(two), spent(two, "own", input=3)], NOW)
-    assert budgets.is_budget_spent(wanted, NOW)
-    assert not budgets.is_budget_spent(wanted, NOW + timedelta(days=1))
+    assert budgets.is_budget_spent_or_uncountable(wanted, NOW)
+    assert not budgets.is_budget_spent_or_uncountable(wanted, NOW + timedelta(days=1))
 
 
 def test_sessions_that_tell_no_tokens_are_said() -> None:
@@ -220,7 +220,7 @@ def test_a_session_is_whose_key_began_it_unless_a_person_ordered_it() -> None:
     assert [
         budgets.budget_usage(budget(reach="person", name=name), NOW).amount for name in ("anna", "bob")
     ] == [1, 2]
-    assert [budgets.session_owner(one.pk) for one in (hooked, ordered)] == ["anna", "bob"]
+    assert [budgets.find_session_owner_username(one.pk) for one in (hooked, ordered)] == ["anna", "bob"]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_days_are_those_of_the_installation_s_time_zone(zone: str, at: str, day:
     moment, one = datetime.fromisoformat(at), session()
     with override_settings(LOCAL_ZONE=ZoneInfo(zone)):
         events.record_events([event(one, at=moment)], moment)
-        assert UsageDay.objects.get().day == day == budgets.local_date_of_budgets(moment)
+        assert UsageDay.objects.get().day == day == budgets.installation_local_date(moment)
         end = budgets.end_of_today(moment)
         begun = datetime.combine(
             moment.astimezone(ZoneInfo(zone)).date(), datetime.min.time(), ZoneInfo(zone)

@@ -177,9 +177,9 @@ def test_a_run_in_a_session_of_a_spent_budget_is_refused() -> None:
     use(one := session(hostname="build", project_dir="/srv/shop"), 100)
     acts.create_budget("folder", "/srv", "week", "tokens", amount=100, at_limit="hold", actor=ANNA, now=NOW)
     with pytest.raises(Conflict, match="100 tokens a week for /srv is used up"):
-        ordering.reject_run_over_budget(one, ["codex"], ANNA, NOW, is_new=False)
+        ordering.require_run_within_budget(one, ["codex"], ANNA, NOW, is_new=False)
     elsewhere = session("ses_2", project_dir="/home")
-    ordering.reject_run_over_budget(elsewhere, ["codex"], ANNA, NOW, is_new=False)
+    ordering.require_run_within_budget(elsewhere, ["codex"], ANNA, NOW, is_new=False)
 
 
 def test_people_are_told_once_a_week() -> None:

@@ -163,7 +163,7 @@ def test_a_person_s_and_an_agent_s_budget_hold_theirs_alone() -> None:
 
 def test_no_run_is_ordered_once_a_budget_that_holds_is_used_up() -> None:
     def order(by: Actor = ANNA, **more: Any) -> Run:
-        return ordering.queue_ordered_run(kind=START, prompt="x", actor=by, now=NOW, **more)
+        return ordering.queue_start_or_resume_run(kind=START, prompt="x", actor=by, now=NOW, **more)
 
     mine = order()
     assert SessionOwner.objects.get().person == "anna"
@@ -175,7 +175,7 @@ def test_no_run_is_ordered_once_a_budget_that_holds_is_used_up() -> None:
     assert Session.objects.count() == before
     order(Actor("user", "bob"))
     with pytest.raises(Conflict):  # it is hers, whoever orders its next turn
-        runs.queue_ordered_run(
+        runs.queue_start_or_resume_run(
             kind=RESUME, session_id=mine.session_id, prompt="x", actor=Actor("user", "bob"), now=NOW
         )
     budgets.suspend_budget_for_today(Budget.objects.get().pk, actor=ANNA, now=NOW)

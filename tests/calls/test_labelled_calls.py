@@ -7,7 +7,7 @@ import pytest
 from coordinator.demo.policy import RULES
 from coordinator.policy.rules.tool_rules import DecisionRule
 from coordinator.policy.suggestions.history import RecordedCall, WalkTimeLimit, find_tool_input_subject_field
-from coordinator.policy.suggestions.rules_for_requests import find_wider_rule_for_call
+from coordinator.policy.suggestions.rules_for_requests import build_wider_permanent_answer
 from coordinator.policy.suggestions.search import MOST_SUGGESTED, SuggestionSearch
 from dashboard.rules.recorded import READER
 from tests.calls.labelled import (
@@ -78,6 +78,6 @@ def test_no_wider_answer_to_a_harmless_call_lets_a_dangerous_one_run(call: Label
         0,
         "claude-code",
     )
-    wide = find_wider_rule_for_call(recorded, (), NOW)
+    wide = build_wider_permanent_answer(recorded, (), NOW)
     if wide is not None and wide.rules is not None:
         assert [one.shown_text for one in list_allowed_calls(wide.rules, DANGEROUS_CALLS)] == []

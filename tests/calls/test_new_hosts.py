@@ -44,7 +44,7 @@ def decide(tool_input: Any, rule: DecisionRule = RULE, folder: str = FOLDER) -> 
     assert isinstance(text, CallText)
     moment = TimedCall("", "Bash", tool_input, NOW, folder=folder)
     needs = tool_rules.find_history_needed_by_rules([rule], "Bash", text, None)
-    text = text.copy_with_call_history(history_queries.load_call_history(needs, moment))
+    text = text.copy_with_call_history(history_queries.evaluate_history_conditions(needs, moment))
     return tool_rules.decide_by_tool_rules([rule], "Bash", text, None).decision
 
 
@@ -124,7 +124,10 @@ def test_very_many_hosts_are_looked_up_in_one_statement(django_assert_num_querie
     hosts = frozenset(f"h{number}.example" for number in range(2_000))
     moment = TimedCall("", "Bash", {}, NOW, folder=FOLDER)
     with django_assert_num_queries(1):
-        assert history_queries.load_call_history(HistoryNeeds(hosts=hosts), moment).known_hosts == frozenset()
+        assert (
+            history_queries.evaluate_history_conditions(HistoryNeeds(hosts=hosts), moment).known_hosts
+            == frozenset()
+        )
 
 
 @pytest.mark.served

@@ -27,7 +27,7 @@ from coordinator.policy.suggestions.history import WalkTimeLimit
 from coordinator.policy.suggestions.rule_trials import RecordedCallJudge, TrialCallFilter, list_judged_calls
 from coordinator.sessions.events import NewEvent
 from dashboard.rules.recorded import READER
-from dashboard.rules.sentences import describe_rule
+from dashboard.rules.sentences import build_rule_sentence_parts
 from tests.approvals.cards import served_form
 from tests.claude_code.double import Claude
 from tests.claude_code.recorded import NOW, called, ran
@@ -94,7 +94,7 @@ def test_only_what_restricts_can_be_about_a_repetition(verdict: str) -> None:
 
 def test_its_sentence_says_when() -> None:
     def sentence(rule: DecisionRule) -> str:
-        return " ".join(part.text for part in describe_rule(rule))
+        return " ".join(part.text for part in build_rule_sentence_parts(rule))
 
     assert sentence(CALL_RULE) == (
         "Ask a person before every agent may use any tool 3 times in 10 minutes with the same input"
@@ -198,7 +198,7 @@ def decide(rules: list[DecisionRule], needs_session: str, tool_input: Any = TEST
     needs = tool_rules.find_history_needed_by_rules(rules, "Bash", text, None)
     if needs:
         text = text.copy_with_call_history(
-            history_queries.load_call_history(needs, moment(tool_input, needs_session))
+            history_queries.evaluate_history_conditions(needs, moment(tool_input, needs_session))
         )
     return tool_rules.decide_by_tool_rules(rules, "Bash", text, None).decision
 

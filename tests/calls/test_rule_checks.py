@@ -12,7 +12,7 @@ from coordinator.policy.rules.rule_checks import (
 )
 from coordinator.policy.rules.tool_rules import DecisionRule, load_saved_tool_rules
 from dashboard.rules.question import deserialize_trial_rules, serialize_trial_rules
-from dashboard.rules.sentences import describe_rule
+from dashboard.rules.sentences import build_rule_sentence_parts
 from tests.people import signed_in
 
 URL = "/ui/rules/"
@@ -131,12 +131,12 @@ def test_other_patterns_stay_as_they_are(verdict: str, tool: str, pattern: str) 
     ],
 )  # fmt: skip
 def test_a_rule_reads_as_a_sentence(rule: DecisionRule, sentence: str) -> None:
-    assert " ".join(part.text for part in describe_rule(rule)) == sentence
+    assert " ".join(part.text for part in build_rule_sentence_parts(rule)) == sentence
 
 
 def test_a_sentence_calls_agents_by_their_names() -> None:
     rule = DecisionRule(1, "Bash", "allow", agents=("agent.a", "agent.gone"))
-    sentence = describe_rule(rule, {"agent.a": "The tester"})
+    sentence = build_rule_sentence_parts(rule, {"agent.a": "The tester"})
     assert " ".join(part.text for part in sentence) == "Allow The tester or agent.gone to use Bash"
 
 

@@ -13,7 +13,7 @@ from coordinator.errors import UnprocessableRequest
 from coordinator.policy.rules import ready_made, tool_rules
 from coordinator.policy.rules.call_text import (
     build_call_text_from_input,
-    build_patch_text,
+    build_call_text_from_patch,
     call_text_in_working_folder,
 )
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule, Ruling
@@ -27,7 +27,7 @@ FIELDS = {"Bash": "command", "Read": "file_path", "Write": "file_path", "Grep": 
 def decide(rule: DecisionRule, tool: str, tool_input: Any, folder: str | None = FOLDER) -> Ruling:
     text = build_call_text_from_input(tool_input, FIELDS.get(tool))
     if tool == "apply_patch":
-        text = build_patch_text(tool_input, "command")
+        text = build_call_text_from_patch(tool_input, "command")
     return tool_rules.decide_by_tool_rules(
         [rule], tool, call_text_in_working_folder(text, folder), None, "claude-code"
     )

@@ -217,7 +217,7 @@ def test_an_agents_key_fetches_no_file_of_another_thread():
 
 
 def test_a_message_to_an_agent_that_is_off_is_refused_visibly():
-    agent_power.switch_agent("agent.robot", False, actor=ANNA.actor, now=NOW)
+    agent_power.set_agent_enabled("agent.robot", False, actor=ANNA.actor, now=NOW)
     answer = post({"content": text("x")})
     assert answer.status_code == 409
     assert "switched off" in answer.json()["detail"]
@@ -227,7 +227,7 @@ def test_a_heartbeat_keeps_an_agent_online_and_tells_it_that_it_is_off():
     by = client("agent", agent_id="agent.robot")
     answer = by.post("/api/agents/agent.robot/heartbeat").json()
     assert (answer["status"], answer["enabled"]) == ("online", True)
-    agent_power.switch_agent("agent.robot", False, actor=ANNA.actor, now=NOW)
+    agent_power.set_agent_enabled("agent.robot", False, actor=ANNA.actor, now=NOW)
     assert by.post("/api/agents/agent.robot/heartbeat").json()["status"] == "offline"
     assert by.post("/api/agents/agent.other/heartbeat").status_code == 403
 

@@ -14,7 +14,7 @@ from coordinator.actions.chat import chat, chat_search
 from coordinator.chat import reading
 from coordinator.feed.reader import FeedChange
 from coordinator.models import AuditLog, ChatAttachment, ChatMessage, ReadMark
-from dashboard.chat.messages import build_chat_message_fragments, prepare_chat_messages
+from dashboard.chat.messages import build_chat_message_fragments, build_chat_message_views
 from dashboard.chat.threads import load_chat_rows
 from tests.chat.rows import ANNA, ROBOT, add_agent, add_messages, png, say, text, upload
 from tests.people import person, signed_in
@@ -325,4 +325,4 @@ def test_a_page_of_messages_takes_a_query_for_all_their_files_and_one_for_their_
         chat.submit_chat_message("agent.robot", text("x"), speaker=ANNA, files=[upload(b"x")])
     messages = list(ChatMessage.objects.all())
     with django_assert_num_queries(2):
-        assert all(len(one.message_blocks) == 2 for one in prepare_chat_messages(messages, "Robot"))
+        assert all(len(one.message_blocks) == 2 for one in build_chat_message_views(messages, "Robot"))

@@ -78,6 +78,6 @@ def test_a_place_beyond_all_time_is_its_end(text):
 def test_a_page_around_a_message_has_both_sides():
     add_agent()
     add_messages(300)
-    page, newer = chat.load_messages_around("agent.robot", "m000150", 50)
+    page, newer = chat.load_message_page_around("agent.robot", "m000150", 50)
     assert [page.messages[0].pk, page.messages[-1].pk] == ["m000125", "m000175"]
     assert (page.has_more, newer) == (True, True)

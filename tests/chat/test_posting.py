@@ -88,7 +88,7 @@ def test_an_unknown_agent_is_not_found():
 
 
 def test_an_agent_that_is_switched_off_is_told_nothing_but_may_end_its_sentence():
-    agent_power.switch_agent("agent.robot", False, actor=ANNA.actor, now=NOW)
+    agent_power.set_agent_enabled("agent.robot", False, actor=ANNA.actor, now=NOW)
     with pytest.raises(Conflict, match="switched off"):
         say("hi")
     assert say("bye", by=ROBOT).source == "agent"
@@ -126,11 +126,16 @@ def test_an_agent_is_told_what_it_has_not_answered():
     say("one")
     say("two", by=ROBOT)
     say("three")
-    told = reading.load_unanswered_messages("agent.robot", reading.last_agent_message_position("agent.robot"))
+    told = reading.build_unanswered_messages_response(
+        "agent.robot", reading.last_agent_message_position("agent.robot")
+    )
     assert told is not None
     assert [one["content"][0]["text"] for one in told["messages"]] == ["three"]
     assert (
-        reading.load_unanswered_messages("agent.robot", reading.parse_message_position(told["after"])) is None
+        reading.build_unanswered_messages_response(
+            "agent.robot", reading.parse_message_position(told["after"])
+        )
+        is None
     )
 
 

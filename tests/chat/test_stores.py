@@ -217,7 +217,7 @@ def test_a_server_without_the_bucket_says_what_to_set(s3: S3, settings) -> None:
     settings.STORAGES = {name: one for name, one in settings.STORAGES.items() if name != "s3"}
     with pytest.raises(ServiceBusy, match="SIGNALBOX_S3_BUCKET names none here"):
         reading.open_attachment(row)
-    told = buckets.find_uncopied_bucket_files()
+    told = buckets.check_uncopied_bucket_files()
     assert told
     assert "SIGNALBOX_S3_BUCKET names none here" in told.describe_bucket_files
 

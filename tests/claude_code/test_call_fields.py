@@ -257,7 +257,7 @@ def test_many_values_are_not_taken_one_by_one(monkeypatch: pytest.MonkeyPatch) -
         resolved.append(path)
         return []
 
-    monkeypatch.setattr(call_text, "normalized_path_or_url_if_changed", note)
+    monkeypatch.setattr(call_text, "list_changed_normalized_path_or_url", note)
     call = {"file_path": "a", "more": [1] * 100_000}
     assert decide(DecisionRule(1, "Read", DENY, "^/etc/"), "claude-code", "Read", call) == OBSERVE
     assert len(resolved) < 1_000

@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from coordinator.actions.sessions import tool_calls
-from coordinator.actions.sessions.tool_calls import identify_pending_call
+from coordinator.actions.sessions.tool_calls import attach_pending_call_id
 from coordinator.models import Event, EventContext, Session
 from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.secrets.masking import mask_secrets
@@ -70,7 +70,7 @@ def test_the_newest_free_call_alike_is_found_and_the_input_read_once(read: list[
     for number in range(3):
         begun(f"other {number}", {"command": f"ls {number}"})
 
-    found = identify_pending_call(asked(), taken_ids={"taken"})
+    found = attach_pending_call_id(asked(), taken_ids={"taken"})
 
     assert (found.call_id, found.event_id) == ("ours", event_id)
     assert read == [INPUT]
@@ -80,6 +80,6 @@ def test_a_call_that_is_named_is_found_without_reading_inputs(read: list[Any]) -
     event_id = begun("ours", {"command": "as it was before it was edited"})
     begun("other", INPUT)
 
-    assert identify_pending_call(asked("ours")).event_id == event_id
-    assert identify_pending_call(asked("unknown")) == asked("unknown")
+    assert attach_pending_call_id(asked("ours")).event_id == event_id
+    assert attach_pending_call_id(asked("unknown")) == asked("unknown")
     assert read == []

@@ -23,7 +23,11 @@ from coordinator.policy.rules import tool_rules as policy
 from coordinator.policy.rules.call_text import call_text_in_working_folder
 from coordinator.policy.rules.tool_rules import DecisionRule
 from coordinator.policy.suggestions.history import WalkTimeLimit
-from coordinator.policy.suggestions.search import RuleSuggestion, SuggestionSearch, insert_rules_after_denials
+from coordinator.policy.suggestions.search import (
+    RuleSuggestion,
+    SuggestionSearch,
+    rules_with_additions_after_denials,
+)
 from tests.claude_code.recorded import (
     FOLDER,
     NOW,
@@ -270,7 +274,7 @@ def test_new_rules_stand_behind_the_last_that_denies() -> None:
         DecisionRule(2, "Bash", "deny", "x"),
         DecisionRule(3, "*", "ask"),
     ]
-    rules = insert_rules_after_denials(saved, [DecisionRule(9, "Read", "allow")])
+    rules = rules_with_additions_after_denials(saved, [DecisionRule(9, "Read", "allow")])
     assert [(rule.number, rule.verdict) for rule in rules] == [
         (1, "ask"),
         (2, "deny"),

@@ -98,7 +98,7 @@ def test_the_page_says_where_each_price_comes_from() -> None:
 def test_sums_by_model_and_by_agent_agree() -> None:
     spend("ses_1", "claude-opus-4-6", 10, 5)
     spend("ses_2", "claude-haiku-4-5", 20, 7, agent="ben")
-    models, agents = usage.load_usage_since(NOW - timedelta(hours=1))
+    models, agents = usage.load_model_and_agent_usage_since(NOW - timedelta(hours=1))
     assert list(models) == ["claude-opus-4-6", "claude-haiku-4-5"]
     assert agents["ben"].total_tokens == 27
     assert usage.sum_token_usages(models).total_tokens == usage.sum_token_usages(agents).total_tokens == 42

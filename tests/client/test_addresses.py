@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.client.connecting import http_requests
 from coordinator.client.connection import ServerAddress
-from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE, NotConnected, load_client_settings
+from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE, NotConnected, resolve_client_settings
 
 HERE = [
     "localhost", "LOCALHOST", "localhost.", "signalbox-1.localhost", "127.0.0.1", "127.8.9.10", "127.1", "2130706433",
@@ -56,7 +56,7 @@ def test_no_reader_takes_what_is_none(url: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv(URL_VARIABLE, url or "/")
     monkeypatch.setenv(KEY_VARIABLE, "sbx_x")
     with pytest.raises(NotConnected):
-        load_client_settings()
+        resolve_client_settings()
 
 
 def test_an_address_is_kept_without_what_leads_into_a_page() -> None:

@@ -189,7 +189,7 @@ def test_a_command_that_hangs_or_breaks_inside_denies_all_the_same(home: Home, h
     """The second thread answers where the first one hangs, in a name server or on a disk."""
     source = (
         "import sys, time\nfrom coordinator.client import main, settings\n"
-        f"def broken(*_):\n    {how}\nsettings.load_client_settings = broken\nsys.exit(main.main(sys.argv[1:]))"
+        f"def broken(*_):\n    {how}\nsettings.resolve_client_settings = broken\nsys.exit(main.main(sys.argv[1:]))"
     )
     command = (sys.executable, "-c", source, "hook", "codex", "--timeout", "2")
     said = home.end(home.start("codex", call(), command=command))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.policy.rules.offline_blocking import list_tools_blocked_while_offline
+from coordinator.policy.rules.offline_blocking import build_offline_tool_lines
 from coordinator.policy.rules.tool_rules import DecisionRule, PartialCall
 
 ANYBODY = PartialCall(agent_known=True)
@@ -35,18 +35,18 @@ SHOP = PartialCall(agent_id="shop", agent_known=True)
 def test_a_tool_is_held_where_a_rule_for_certain_may_decide(
     rules: list[DecisionRule], lines: list[tuple[str, str]]
 ) -> None:
-    assert list_tools_blocked_while_offline(rules, SHOP, grants_deny=False) == lines
+    assert build_offline_tool_lines(rules, SHOP, grants_deny=False) == lines
 
 
 def test_what_frees_a_servers_tools_frees_no_other_servers() -> None:
     rules = [DecisionRule(1, "mcp__a__*", "allow"), DecisionRule(2, "*", "deny")]
     found = [
-        list_tools_blocked_while_offline(rules, ANYBODY, grants_deny=False, servers=one)
+        build_offline_tool_lines(rules, ANYBODY, grants_deny=False, servers=one)
         for one in (["a"], ["a", "a__b"])
     ]
     assert found == [[("free", "mcp__a__*"), ("hold", "*")], [("hold", "*")]]
 
 
 def test_where_grants_may_deny_mcp_tools_are_held_whatever_rules_say() -> None:
-    found = list_tools_blocked_while_offline([DecisionRule(1, "*", "allow")], ANYBODY, grants_deny=True)
+    found = build_offline_tool_lines([DecisionRule(1, "*", "allow")], ANYBODY, grants_deny=True)
     assert found == [("hold", "mcp__*")]

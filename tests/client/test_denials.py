@@ -32,7 +32,7 @@ def test_every_agent_is_known() -> None:
 @pytest.mark.parametrize("agent", CALLED)
 def test_the_same_hooks_are_calls(agent: str) -> None:
     assert set(HOOK_AGENTS[agent].calls) == set(DIALECTS[agent].calls)
-    assert HOOK_AGENTS[agent].strictest_hook_event == DIALECTS[agent].guess_call_hook(None)
+    assert HOOK_AGENTS[agent].strictest_hook_event == DIALECTS[agent].guess_call_hook_name(None)
 
 
 @pytest.mark.parametrize(("agent", "event"), CALLS)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.client import offline_block_list as held
-from coordinator.policy.rules.offline_blocking import list_tools_blocked_while_offline
+from coordinator.policy.rules.offline_blocking import build_offline_tool_lines
 from coordinator.policy.rules.tool_rules import ASK, DENY, DecisionRule, PartialCall, decide_by_tool_rules
 
 TOOLS = ["Bash", "Edit", "Write", "mcp__shop__drop", "mcp__till__read"]
@@ -32,7 +32,7 @@ RULES = st.builds(
 def test_no_call_that_a_rule_holds_is_taken_for_free(rules: list[DecisionRule], tool: str, text: str) -> None:
     caller = PartialCall(agent_id="shop", agent_known=True)
     told = held.parse_offline_block_list(
-        json.dumps(list_tools_blocked_while_offline(rules, caller, grants_deny=False))
+        json.dumps(build_offline_tool_lines(rules, caller, grants_deny=False))
     )
     assert told is not None
     ruling = decide_by_tool_rules(rules, tool, text, "shop")

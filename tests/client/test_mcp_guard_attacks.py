@@ -269,5 +269,5 @@ def test_a_cancelled_call_does_not_begin(is_cancelled: bool) -> None:
     call = mcp_guard.LocalServerCall("s", "echo", {}, b'{"params":{}}', None)
     if is_cancelled:
         call.cancel_permission_wait()
-    assert mcp_guard.McpGuard("s", ["none"])._start_call_unless_cancelled(call) is not is_cancelled
+    assert mcp_guard.McpGuard("s", ["none"])._mark_call_begun_unless_cancelled(call) is not is_cancelled
     assert (call.began is None) is is_cancelled

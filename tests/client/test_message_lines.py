@@ -18,7 +18,7 @@ def test_lines_are_the_same_however_the_pipe_cuts_them(size: int) -> None:
     written = MARK + b'{"id":1}\n\n  \r\n{"id":"\xc3\xa4"}\r\n{"id":2}'
     lines = MessageLines()
     chunks = [written[at : at + size] for at in range(0, len(written), size)]
-    assert [line for chunk in chunks for line in lines.split_chunk_into_lines(chunk)] == [
+    assert [line for chunk in chunks for line in lines.feed_chunk_and_pop_lines(chunk)] == [
         b'{"id":1}',
         b'{"id":"\xc3\xa4"}\r',
     ]
@@ -27,10 +27,10 @@ def test_lines_are_the_same_however_the_pipe_cuts_them(size: int) -> None:
 
 def test_a_mark_is_left_out_before_the_first_line_alone() -> None:
     lines = MessageLines()
-    assert lines.split_chunk_into_lines(MARK + b"a\n" + MARK + b"b\n") == [b"a", MARK + b"b"]
+    assert lines.feed_chunk_and_pop_lines(MARK + b"a\n" + MARK + b"b\n") == [b"a", MARK + b"b"]
     assert MessageLines().pop_unterminated_line() == b""
     marked = MessageLines()
-    marked.split_chunk_into_lines(MARK + b"a")
+    marked.feed_chunk_and_pop_lines(MARK + b"a")
     assert marked.pop_unterminated_line() == b"a"
 
 
@@ -50,13 +50,13 @@ def test_what_is_too_much_ends_the_reading(
     lines = MessageLines(**budget)
     chunks = [written[at : at + 5] for at in range(0, len(written), 5)]
     with pytest.raises(LineBudgetExceeded, match=words):
-        list(map(lines.split_chunk_into_lines, chunks))
+        list(map(lines.feed_chunk_and_pop_lines, chunks))
 
 
 def test_what_stays_below_its_budget_is_read(monkeypatch) -> None:
     monkeypatch.setattr(message_lines, "MAX_LINE_BYTES", 100)
     lines = MessageLines(max_bytes=202, max_lines=2)
-    assert lines.split_chunk_into_lines((b"x" * 100 + b"\n") * 2) == [b"x" * 100] * 2
+    assert lines.feed_chunk_and_pop_lines((b"x" * 100 + b"\n") * 2) == [b"x" * 100] * 2
 
 
 def test_a_pipe_is_read_line_by_line_as_it_is_written() -> None:

@@ -40,7 +40,9 @@ def test_a_file_that_cannot_be_read_is_named_and_not_taken_for_sent(
     sender: TranscriptUploader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[list[str]] = []
-    monkeypatch.setattr(sender, "post_archive", lambda _, archive: sent.append(names_in(archive)) or ANSWER)
+    monkeypatch.setattr(
+        sender, "post_archive_until_server_ready", lambda _, archive: sent.append(names_in(archive)) or ANSWER
+    )
     (good,) = write_files(tmp_path, "good.jsonl")
     (tmp_path / "locked.jsonl").mkdir()
     bad = ChangedTranscript("locked.jsonl", f"{tmp_path}/locked.jsonl", [1, 1])
@@ -63,7 +65,7 @@ def test_a_file_that_the_server_refuses_keeps_no_other_back(
         taken.extend(names_in(archive))
         return ANSWER
 
-    monkeypatch.setattr(sender, "post_archive", post)
+    monkeypatch.setattr(sender, "post_archive_until_server_ready", post)
     files = write_files(tmp_path, "a.jsonl", "b.jsonl", "c.jsonl")
     sender.send_files("codex", files)
     assert taken == ["a.jsonl", "c.jsonl"]
@@ -79,7 +81,7 @@ def test_a_server_that_is_away_or_refuses_the_key_ends_the_import(
     def post(*_: Any) -> dict[str, Any]:
         raise ServerRequestFailed("no", status)
 
-    monkeypatch.setattr(sender, "post_archive", post)
+    monkeypatch.setattr(sender, "post_archive_until_server_ready", post)
     with pytest.raises(ServerRequestFailed):
         sender.send_files("codex", write_files(tmp_path, "a.jsonl", "b.jsonl"))
     assert sender.sent == {}
@@ -89,7 +91,7 @@ def test_a_file_that_is_too_large_is_named_by_each_import_and_never_counts_as_se
     sender: TranscriptUploader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send_transcripts, "LARGEST_ARCHIVE", 500)
-    monkeypatch.setattr(sender, "post_archive", lambda _agent, _archive: ANSWER)
+    monkeypatch.setattr(sender, "post_archive_until_server_ready", lambda _agent, _archive: ANSWER)
     small, large = write_files(tmp_path, "small.jsonl", "large.jsonl")
     Path(large.path).write_bytes(os.urandom(2_000))
     place = cast(
@@ -97,7 +99,7 @@ def test_a_file_that_is_too_large_is_named_by_each_import_and_never_counts_as_se
     )
     for expected_files in (1, 0):  # the next import begins from what is noted in the file
         again = TranscriptUploader(sender.connection, ["codex"])
-        monkeypatch.setattr(again, "post_archive", lambda _agent, _archive: ANSWER)
+        monkeypatch.setattr(again, "post_archive_until_server_ready", lambda _agent, _archive: ANSWER)
         found, _ = again.find_changed_transcripts(place)
         again.send_files("codex", found)
         assert again.totals.files == expected_files

@@ -24,7 +24,7 @@ def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_what_is_saved_is_found_again_and_is_its_owner_s_alone(path: Path) -> None:
     settings.save_client_settings(ClientSettings("http://one", "sbx_1", {"codex": {"hold": False}}))
-    found = settings.load_client_settings()
+    found = settings.resolve_client_settings()
     assert (found.url, found.key, found.agents) == ("http://one", "sbx_1", {"codex": {"hold": False}})
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -42,12 +42,12 @@ def test_saving_over_an_open_file_closes_it(path: Path) -> None:
 def test_the_environment_goes_before_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.save_client_settings(ClientSettings("http://one", "sbx_1"))
     monkeypatch.setenv("SIGNALBOX_KEY", "sbx_2")
-    assert (settings.load_client_settings().url, settings.load_client_settings().key) == (
+    assert (settings.resolve_client_settings().url, settings.resolve_client_settings().key) == (
         "http://one",
         "sbx_2",
     )
     monkeypatch.setenv("SIGNALBOX_URL", "https://two/")
-    assert (settings.load_client_settings().url, settings.load_client_settings().key) == (
+    assert (settings.resolve_client_settings().url, settings.resolve_client_settings().key) == (
         "https://two",
         "sbx_2",
     )
@@ -56,14 +56,14 @@ def test_the_environment_goes_before_the_file(path: Path, monkeypatch: pytest.Mo
 def test_the_file_s_key_is_for_the_file_s_server_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.save_client_settings(ClientSettings("http://one", "sbx_1"))
     monkeypatch.setenv("SIGNALBOX_URL", "http://two")
-    assert settings.load_client_settings().key == ""
+    assert settings.resolve_client_settings().key == ""
     monkeypatch.setenv("SIGNALBOX_URL", "http://one/")
-    assert settings.load_client_settings().key == "sbx_1"
+    assert settings.resolve_client_settings().key == "sbx_1"
 
 
 def test_without_either_it_says_what_to_do(path: Path) -> None:
     with pytest.raises(NotConnected, match="signalbox connect"):
-        settings.load_client_settings()
+        settings.resolve_client_settings()
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
@@ -71,7 +71,7 @@ def test_a_file_that_others_can_read_is_refused(path: Path, mode: int) -> None:
     settings.save_client_settings(ClientSettings("http://one", "sbx_1"))
     path.chmod(mode)
     with pytest.raises(NotConnected, match="chmod 600"):
-        settings.load_client_settings()
+        settings.resolve_client_settings()
 
 
 @pytest.mark.parametrize(
@@ -82,20 +82,20 @@ def test_a_broken_file_is_told_and_nothing_is_guessed(path: Path, content: str) 
     path.write_text(content)
     path.chmod(0o600)
     with pytest.raises(NotConnected, match="cannot be understood"):
-        settings.load_client_settings()
+        settings.resolve_client_settings()
 
 
 def test_a_pipe_in_the_file_s_place_does_not_keep_an_agent_waiting(path: Path) -> None:
     path.parent.mkdir(parents=True)
     os.mkfifo(path, 0o600)
     with pytest.raises(NotConnected, match="not a file"):
-        settings.load_client_settings()
+        settings.resolve_client_settings()
 
 
 def test_an_address_that_is_no_web_address_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIGNALBOX_URL", "127.0.0.1:8765")
     with pytest.raises(NotConnected, match="http://"):
-        settings.load_client_settings()
+        settings.resolve_client_settings()
 
 
 def test_calls_are_held_unless_connect_wrote_otherwise(path: Path) -> None:
@@ -103,7 +103,7 @@ def test_calls_are_held_unless_connect_wrote_otherwise(path: Path) -> None:
     agents = {"codex": {"hold": False}, "gemini": {"hold": True}, "goose": {}, "cursor": {"hold": None}}
     path.write_text(json.dumps({"url": "http://x", "key": "", "agents": agents}))
     path.chmod(0o600)
-    found = settings.load_client_settings()
+    found = settings.resolve_client_settings()
     assert [name for name in [*agents, "copilot"] if not found.should_block_offline_by_default(name)] == [
         "codex"
     ]

@@ -71,7 +71,7 @@ def test_a_machine_that_was_connected_by_the_name_is_moved_to_the_address(machin
         settings.ClientSettings(f"http://{OWN}:9", "sbx_a-key-for-tests", {"codex": {"program": ["x"]}})
     )
     assert connect.run(["codex", "--yes"]) == 0  # with the key that is there
-    assert settings.load_client_settings().url == "http://127.0.0.1:9"
+    assert settings.resolve_client_settings().url == "http://127.0.0.1:9"
     assert connect.run(["--check"]) == 0
 
 

@@ -57,7 +57,7 @@ def test_a_disconnect_leaves_every_byte_as_it_was(machine: Path, odd: str) -> No
     assert everything(machine) != before
     assert disconnected() == 0
     assert everything(machine) == before
-    assert not Path(record.edited_files_path()).exists()
+    assert not Path(record.edited_files_record_path()).exists()
     assert not Path(settings.client_settings_path()).exists()
 
 
@@ -161,7 +161,7 @@ def test_settings_that_cannot_be_merged_into_are_left_alone_with_all_others(
     assert connected() == 1
     assert why in capsys.readouterr().err
     assert everything(machine) == before
-    assert not Path(record.edited_files_path()).exists()
+    assert not Path(record.edited_files_record_path()).exists()
 
 
 @pytest.mark.parametrize("content", [b'{"a": "\xff"}', b"\xff\xfe{\x00}\x00"])
@@ -221,7 +221,7 @@ def test_one_failing_file_undoes_the_others(machine: Path, monkeypatch: pytest.M
     monkeypatch.setattr(files.os, "replace", replace)
     assert connected() == 1
     assert everything(machine) == before
-    assert record.load_edited_files() == {}
+    assert record.load_edited_files_record() == {}
 
 
 def test_a_file_that_changes_meanwhile_is_not_overwritten(machine: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(machine: Path) -> None
     found = files.read_file_snapshot(str(file))
     file.write_text('{"hooks": {}}')
     with pytest.raises(files.FileRefused, match="changed meanwhile"):
-        files.replace_unchanged_file(found, b"ours")
+        files.write_or_delete_unchanged_file(found, b"ours")
     assert file.read_text() == '{"hooks": {}}'
 
 
@@ -253,9 +253,9 @@ def test_a_link_is_followed_and_stays_a_link_and_the_mode_stays(machine: Path) -
 def test_what_holds_the_key_can_be_read_by_its_owner_alone(machine: Path) -> None:
     written(machine, CLAUDE, '{"env": {"TOKEN": "mine"}}')
     connected(*CONNECTABLE_AGENTS)
-    for path in (record.edited_files_path(), settings.client_settings_path()):
+    for path in (record.edited_files_record_path(), settings.client_settings_path()):
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600, path
-    assert settings.load_client_settings().key == KEY
+    assert settings.resolve_client_settings().key == KEY
     holding = {name: mode for name, (content, mode) in everything(machine).items() if KEY.encode() in content}
     assert sorted(holding) == [".codex/config.toml"]  # it takes the key from nowhere else
     assert {stat.S_IMODE(mode) for mode in holding.values()} == {0o600}
@@ -320,7 +320,7 @@ def test_one_agent_may_leave_alone_and_the_key_stays_for_the_others(machine: Pat
     assert disconnected("codex") == 0
     assert codex.read_text() == "{}"
     assert "signalbox" in claude.read_text()
-    assert set(settings.load_client_settings().agents) == {"claude-code"}
+    assert set(settings.resolve_client_settings().agents) == {"claude-code"}
     assert disconnected("codex") == 1
 
 
@@ -520,8 +520,8 @@ def test_at_a_terminal_it_asks_for_the_code_unseen_and_then_for_a_yes(
     assert told.out.index('+    "PreToolUse": [') < told.out.index("Change these files? [y/N]")
     assert (file.read_text() == "{}") == bool(code)
     # The code was used up: what it brought is there for the next try.
-    assert settings.load_client_settings().key == KEY
-    assert set(settings.load_client_settings().agents) == (set() if code else {"codex"})
+    assert settings.resolve_client_settings().key == KEY
+    assert set(settings.resolve_client_settings().agents) == (set() if code else {"codex"})
 
 
 def test_a_key_goes_to_no_other_place_than_its_server(
@@ -533,7 +533,7 @@ def test_a_key_goes_to_no_other_place_than_its_server(
     told = capsys.readouterr().err
     assert "is not encrypted" in told
     assert "A connect code is needed" in told
-    assert settings.load_client_settings().url == URL
+    assert settings.resolve_client_settings().url == URL
 
 
 @pytest.mark.parametrize(

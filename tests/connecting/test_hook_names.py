@@ -91,7 +91,7 @@ def test_a_hook_that_the_installed_program_does_not_know_is_not_registered_until
     assert connected("claude-code") == 0
     assert set(json.loads(file.read_text())["hooks"]) == set(older)
     assert connect.run(["--check"]) == 0
-    assert settings.load_client_settings().agents["claude-code"]["file"] == str(file)
+    assert settings.resolve_client_settings().agents["claude-code"]["file"] == str(file)
     installed(machine / "bin", KNOWN)
     assert connect.run(["--check"]) == 1
     assert connected("claude-code") == 0

@@ -16,7 +16,7 @@ from coordinator.client import settings
 from coordinator.client.connecting import connect, toml_tables, yaml_entries
 from coordinator.client.connecting.connectable_agents import CONNECTABLE_AGENTS, HookInvocation
 from coordinator.client.connecting.jsonc import UnreadableSettings
-from coordinator.client.connecting.record import EditedFile, save_edited_files
+from coordinator.client.connecting.record import EditedFile, save_edited_files_record
 from coordinator.client.connecting.toml_tables import BEGIN, END, MARK, TomlTable, TomlValue
 from coordinator.client.settings import ClientSettings
 from tests.connecting.homes import KEY, PROGRAM, URL, connected, disconnected, machine, written
@@ -39,7 +39,9 @@ def connected_by_an_older_version(home: Path, text: str) -> Path:
     settings.save_client_settings(
         ClientSettings(URL, KEY, {"codex": {"program": FORMER_PROGRAM, "gateway": True}})
     )
-    save_edited_files({str(file): EditedFile("codex", BEFORE.encode(), "of-what-was-written", [], 0o644)})
+    save_edited_files_record(
+        {str(file): EditedFile("codex", BEFORE.encode(), "of-what-was-written", [], 0o644)}
+    )
     return file
 
 
@@ -202,7 +204,7 @@ LINE = "thread_unload_delay_secs = 15\n"
     ],
 )
 def test_a_value_goes_before_the_first_table_and_out_again(text: str, after: str) -> None:
-    assert toml_tables.add_toml_value(text, UNLOADS) == after
+    assert toml_tables.add_toml_value_if_unset(text, UNLOADS) == after
     left = toml_tables.remove_toml_value(after, UNLOADS)
     assert left == (text if text.endswith("\n") or not text else f"{text}\n")
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from coordinator.demo.separate import build_demo_environment
-from coordinator.lib.installation import build_manage_command
+from coordinator.lib.installation import management_command_argv_prefix
 from tests.patience import until
 from tests.served import free_port
 
@@ -39,7 +39,15 @@ def test_it_runs_beside_the_installation_and_leaves_nothing(tmp_path: Path) -> N
     environment.pop("DJANGO_SETTINGS_MODULE", None)  # of the tests
     output = tmp_path / "output"
     with output.open("w") as file:
-        command = [*build_manage_command(), "demo", "--separate", "--days", "1", "--port", str(port)]
+        command = [
+            *management_command_argv_prefix(),
+            "demo",
+            "--separate",
+            "--days",
+            "1",
+            "--port",
+            str(port),
+        ]
         demo = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
     try:
         until(lambda: re.search(r"/ui/setup/\?token=", output.read_text()), within=STARTS_WITHIN)

@@ -39,8 +39,8 @@ def test_the_model_reads_the_answer_of_a_person(program: str) -> None:
     hook = AgentHook(dialect.worst_call, "s", {"tool_name": "ask_user"}, "2026-01-01T00:00:00Z")
     asked = questions.parse_question_of_tool_call("ask_user", TOOL_INPUT)
     assert isinstance(asked, AgentQuestions)
-    stored = questions.validate_answers(asked, [SubmittedAnswer((1,), "not too dark")])
-    reply = dialect.reply_with_person_verdict(
+    stored = questions.convert_submitted_answers(asked, [SubmittedAnswer((1,), "not too dark")])
+    reply = dialect.build_person_verdict_reply(
         hook, call_of(program, hook.name, "ask_user", TOOL_INPUT), settled({"answers": stored})
     )
     assert reply is not None
@@ -55,7 +55,9 @@ def test_an_answer_that_does_not_fit_is_sent_to_nobody(program: str) -> None:
     dialect = DIALECTS[program]
     hook = AgentHook(dialect.worst_call, "s", {"tool_name": "ask_user"}, "2026-01-01T00:00:00Z")
     call = call_of(program, hook.name, "ask_user", TOOL_INPUT)
-    reply = dialect.reply_with_person_verdict(hook, call, settled({"answers": [{"chosen": [7], "text": ""}]}))
+    reply = dialect.build_person_verdict_reply(
+        hook, call, settled({"answers": [{"chosen": [7], "text": ""}]})
+    )
     assert reply is not None
     assert reply.denial is not None
     assert "does not fit" in json.dumps(reply.answer)

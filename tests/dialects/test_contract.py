@@ -35,7 +35,7 @@ def test_a_call_that_its_agent_does_not_prompt_for_is_never_let_go_where_policy_
     dialect: Dialect,
 ) -> None:
     for name in dialect.calls - dialect.prompts:
-        reply = dialect.reply_when_no_person_decides(name, Ruling(ASK, "Careful.", "rule 1"), "")
+        reply = dialect.build_undecided_call_reply(name, Ruling(ASK, "Careful.", "rule 1"), "")
         assert reply is not None
         assert reply.denial is not None or '"ask"' in json.dumps(reply.answer)
 
@@ -61,7 +61,7 @@ def test_an_edited_input_is_answered_or_the_call_denied(dialect: Dialect) -> Non
     settled = {"allowed": True, "answer": {"updated_input": {"command": "ls -a"}}}
     for name in dialect.calls:
         asked = hook(dialect, name)
-        reply = dialect.reply_with_person_verdict(
+        reply = dialect.build_person_verdict_reply(
             asked, dialect.build_tool_call_request(asked, "ses_1", None), settled
         )
         assert reply is not None
@@ -70,11 +70,11 @@ def test_an_edited_input_is_answered_or_the_call_denied(dialect: Dialect) -> Non
 
 @every_agent
 def test_a_call_of_which_nothing_is_known_is_denied(dialect: Dialect) -> None:
-    reply = dialect.deny_unknown_call()
+    reply = dialect.build_unknown_call_denial()
     assert reply is not None
     assert reply.denial
     assert reply.answer
-    assert dialect.guess_call_hook(b"\xff{") in dialect.calls - dialect.prompts
+    assert dialect.guess_call_hook_name(b"\xff{") in dialect.calls - dialect.prompts
 
 
 @every_agent
@@ -102,12 +102,12 @@ def test_a_person_ends_the_turn_of_an_agent_that_can_be_stopped_and_others_are_a
         call_hook = hook(dialect, name)
         call = dialect.build_tool_call_request(call_hook, "ses_1", None)
         assert call.can_stop_turn == (name in dialect.stops)
-        reply = dialect.reply_with_person_verdict(call_hook, call, settled)
+        reply = dialect.build_person_verdict_reply(call_hook, call, settled)
         assert reply is not None
         assert reply.denial is not None
         assert "Denied by ann in Signalbox, turn ended: Loops." in reply.denial
         assert TURN_ENDS in reply.denial
         assert ((reply.answer or {}).get("continue") is False) == call.can_stop_turn
-        denial = dialect.reply_with_person_verdict(call_hook, call, settled | {"answer": None})
+        denial = dialect.build_person_verdict_reply(call_hook, call, settled | {"answer": None})
         assert denial is not None
         assert "continue" not in (denial.answer or {})

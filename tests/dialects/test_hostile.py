@@ -56,7 +56,10 @@ def test_an_odd_payload_is_refused_or_makes_events_and_never_lets_its_call_go(di
             try:
                 hook = dialect.read_hook(body, AT)
             except UnprocessableRequest:
-                assert dialect.guess_call_hook(body) is None or dialect.guess_call_hook(body) in dialect.calls
+                assert (
+                    dialect.guess_call_hook_name(body) is None
+                    or dialect.guess_call_hook_name(body) in dialect.calls
+                )
                 continue
             for event in dialect.build_hook_and_transcript_events(hook, "ses_1"):
                 assert isinstance(event.timestamp, str)
@@ -65,10 +68,10 @@ def test_an_odd_payload_is_refused_or_makes_events_and_never_lets_its_call_go(di
             if dialect.is_call_hook(hook):
                 call = dialect.build_tool_call_request(hook, "ses_1", None)
                 assert isinstance(call.about, str)
-                denied = dialect.reply_with_ruling(hook, Ruling(DENY, "Never.", "rule 1"))
+                denied = dialect.build_ruling_reply(hook, Ruling(DENY, "Never.", "rule 1"))
                 assert denied is not None
                 assert denied.denial is not None
-                asked = dialect.reply_when_no_person_decides(
+                asked = dialect.build_undecided_call_reply(
                     hook.name, Ruling(ASK, "", "rule 1", deny_at_deadline=True), ""
                 )
                 assert asked is not None
@@ -81,7 +84,7 @@ def test_a_hook_of_a_call_that_was_cut_short_counts_as_one(dialect: Dialect) -> 
         hook = dialect.read_hook(json.dumps(payload).encode(), AT)
         body = json.dumps(payload).encode()
         if hook.name in dialect.calls:
-            assert all(dialect.guess_call_hook(body[:length]) for length in range(len(body)))
+            assert all(dialect.guess_call_hook_name(body[:length]) for length in range(len(body)))
 
 
 @pytest.mark.served

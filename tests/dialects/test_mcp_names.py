@@ -10,7 +10,7 @@ import pytest
 from coordinator.client import offline_block_list as held
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.dialects.dialect_registry import DIALECTS
-from coordinator.mcp.servers.names import PREFIX, find_called_tools, name_in_calls
+from coordinator.mcp.servers.names import PREFIX, find_server_tools_meant_by_call, name_in_calls
 from coordinator.policy.rules import tool_rules
 from coordinator.policy.rules.tool_rules import DENY, DecisionRule
 
@@ -56,6 +56,6 @@ def test_one_rule_and_one_grant_hold_for_every_agent(server: str, tool: str) -> 
         assert (
             tool_rules.decide_by_tool_rules([rule], called, "", None, name, servers=[server]).decision == DENY
         )
-        assert find_called_tools(called, [server]) == [(server, name_in_calls(tool))]
+        assert find_server_tools_meant_by_call(called, [server]) == [(server, name_in_calls(tool))]
         assert HOOK_AGENTS[name].tool(payload) == called
         assert held.is_tool_blocked_offline([["hold", rule.tool]], called)

@@ -57,7 +57,7 @@ def test_what_is_held_for_certain_is_said_by_name_to_programs_that_know_no_kinds
     rules = [rule("kind:read", ALLOW), rule("kind:read|kind:command", ASK, deny_at_deadline=True)]
     lines = [
         list(line)
-        for line in offline_blocking.list_tools_blocked_while_offline(rules, PartialCall(), grants_deny=False)
+        for line in offline_blocking.build_offline_tool_lines(rules, PartialCall(), grants_deny=False)
     ]
     assert not any("kind:" in names for _, names in lines)
     for tool in KINDS["command"].tools:
@@ -73,12 +73,10 @@ def test_a_kind_that_there_is_not_is_refused_and_never_frees_a_call() -> None:
         assert says(rule("kind:later", verdict), "Anything") == verdict
     for verdict in (ALLOW, OBSERVE):
         assert says(rule("kind:later", verdict), "Anything") == OBSERVE
-    lines = offline_blocking.list_tools_blocked_while_offline(
-        [rule("kind:later")], PartialCall(), grants_deny=False
-    )
+    lines = offline_blocking.build_offline_tool_lines([rule("kind:later")], PartialCall(), grants_deny=False)
     assert held.is_tool_blocked_offline([list(line) for line in lines], "Anything")
     freed = [rule("kind:later", ALLOW), rule("*", DENY)]
-    lines = offline_blocking.list_tools_blocked_while_offline(freed, PartialCall(), grants_deny=False)
+    lines = offline_blocking.build_offline_tool_lines(freed, PartialCall(), grants_deny=False)
     assert held.is_tool_blocked_offline([list(line) for line in lines], "kind:later")
 
 

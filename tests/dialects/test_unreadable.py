@@ -40,7 +40,7 @@ def body_of(payload: dict[str, Any]) -> bytes:
 def call_of(name: str, session: str, tool: str = "Bash", **more: Any) -> dict[str, Any]:
     """Return the hook of a call as the agent posts it."""
     dialect = DIALECTS[name]
-    event = dialect.guess_call_hook(None)
+    event = dialect.guess_call_hook_name(None)
     about = {"tool_name": tool, "tool_use_id": uuid.uuid4().hex, "tool_input": {"command": "ls", **more}}
     return {
         "session_id": session,

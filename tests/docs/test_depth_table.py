@@ -9,7 +9,7 @@ import pytest
 from coordinator.client.connecting.connectable_agents import CONNECTABLE_AGENTS
 from coordinator.sessions import agent_programs
 from dashboard.connections import agent_support, hook_bypasses
-from dashboard.templatetags.signalbox import with_code
+from dashboard.templatetags.signalbox import render_backticks_as_code
 from tests.people import signed_in
 from tests.served import ROOT
 
@@ -73,11 +73,14 @@ def test_the_help_page_shows_what_runs_without_being_asked_about() -> None:
 @pytest.mark.parametrize("name", CONNECTABLE_AGENTS)
 def test_an_agents_page_shows_what_runs_without_being_asked_about(name: str) -> None:
     page = signed_in("viewer").get(f"/ui/connections/{name}/").content.decode().partition('id="unheld"')[2]
-    assert all(with_code(way.what) in page for way in hook_bypasses.list_hook_bypasses(name))
+    assert all(render_backticks_as_code(way.what) in page for way in hook_bypasses.list_hook_bypasses(name))
     assert ("Nobody has looked" in page) is (name not in hook_bypasses.UNHELD)
 
 
 def test_what_stands_between_backticks_is_code_and_never_markup() -> None:
-    assert with_code("a `b` <c>") == "a <code>b</code> &lt;c&gt;"
-    assert with_code("``!`…` `` in <x>, `<y>`") == "<code>!`…`</code> in &lt;x&gt;, <code>&lt;y&gt;</code>"
-    assert with_code("one ` alone") == "one ` alone"
+    assert render_backticks_as_code("a `b` <c>") == "a <code>b</code> &lt;c&gt;"
+    assert (
+        render_backticks_as_code("``!`…` `` in <x>, `<y>`")
+        == "<code>!`…`</code> in &lt;x&gt;, <code>&lt;y&gt;</code>"
+    )
+    assert render_backticks_as_code("one ` alone") == "one ` alone"

@@ -142,15 +142,17 @@ def test_the_how_to_of_a_card_names_each_file_that_draws_one() -> None:
 def test_the_how_to_of_an_endpoint_names_each_file_that_knows_a_small_one() -> None:
     """The runs' endpoints take a session, have scopes, and write."""
     named = paths_in(section("Add a REST endpoint"))
-    knowing = files_with("runs.router") | files_with("def require_scopes")
-    knowing |= files_with("def calling_key", folders=("coordinator/api",))
+    knowing = files_with("runs.router") | files_with("def build_scoped_key_auth")
+    knowing |= files_with("def get_request_key_identity", folders=("coordinator/api",))
     assert knowing - {"coordinator/api/runs.py"} <= named
     assert "tests/guards/declared.txt" in named
 
 
 def test_the_how_to_of_a_gateway_refusal_names_each_file_that_denies() -> None:
     named = paths_in(section("Add a refusal at the MCP gateway"))
-    denying = files_with("is_changed_definition_unaccepted(", folders=("coordinator/mcp", "coordinator/edge"))
+    denying = files_with(
+        "is_tool_blocked_by_definition_change(", folders=("coordinator/mcp", "coordinator/edge")
+    )
     denying |= files_with("def record_agent_refusal_at_server") | files_with(
         "gateway_refusals.record_agent_refusal_at_server"
     )

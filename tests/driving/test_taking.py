@@ -224,9 +224,9 @@ def test_a_question_ends_with_its_run(fleet: Fleet) -> None:
     row = permissions.submit_permission_question(
         call, NO_OPINION, ask="one", actor=OPERATOR, now=fleet.tick()
     )
-    assert permissions.build_question_answer(row.request_id, question, fleet.tick()) is None
+    assert permissions.load_question_outcome(row.request_id, question, fleet.tick()) is None
     runs.record_run_failed(run.run_id, runner, "The agent is gone", fleet.tick())
-    answer = permissions.build_question_answer(row.request_id, question, fleet.tick())
+    answer = permissions.load_question_outcome(row.request_id, question, fleet.tick())
     assert answer is not None
     assert answer["outcome"] == {"cancelled": True}
     assert answer["reason"] == "The run has failed, and its agent is gone."

@@ -61,7 +61,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(keys, "authenticate_api_key", authenticate)
     monkeypatch.setattr(auth_module, "timezone", SimpleNamespace(now=lambda: world.now))
     monkeypatch.setattr(runners, "claim_runner_work", poll)
-    monkeypatch.setattr(runners, "abandon_runner_poll", lambda *args: world.returned.append(args[:2]))
+    monkeypatch.setattr(
+        runners, "requeue_undelivered_poll_answer", lambda *args: world.returned.append(args[:2])
+    )
     return world
 
 

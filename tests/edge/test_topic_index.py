@@ -71,7 +71,7 @@ async def _cost() -> float:
     for number in range(1_000):
         topics = page_wanted_topics(frozenset({f"events:ses_y{number}", "sessions", "permission_requests"}))
         channel = LiveChannel(topics, _nothing)
-        streams._join_channel(StreamOpening("c", channel, None, _hello)).__enter__()
+        streams._temporary_channel_membership(StreamOpening("c", channel, None, _hello)).__enter__()
     began = time.process_time()
     for at in range(0, len(EVENTS), 50):
         for hear in hub.listeners:

@@ -95,7 +95,7 @@ def test_retention_deletes_in_steps_and_an_emptied_part_goes() -> None:
     young = add_session("ses_young")
     go_on_at(2 * PART + 1)
     last = add_session("ses_young")
-    (rule,) = (rule for rule in pruning.load_retention_rules(sessions=30) if rule.name == "sessions")
+    (rule,) = (rule for rule in pruning.build_retention_rules(sessions=30) if rule.name == "sessions")
     assert pruning.apply_retention_rule(rule, NOW, write=True).rows == len(old) + 1
     settle()
     search.unindex_deleted_events(NOW)

@@ -111,7 +111,7 @@ def test_context_holds_the_instant_or_the_receipt(timestamp: str, instant: datet
     (recorded,) = record_events([event(timestamp=timestamp)], NOW)
     assert isinstance(recorded, RecordedEvent)
     context = EventContext.objects.get(pk=recorded.event_id)
-    assert context.instant_us == instants.to_microseconds(instant)
+    assert context.instant_us == instants.instant_to_microseconds(instant)
     assert context.event.timestamp == timestamp
 
 
@@ -150,8 +150,8 @@ def test_events_of_other_programs_get_a_context_once() -> None:
     assert add_missing_event_contexts(ids[0], ids[-1], NOW) == 0
     contexts = list(EventContext.objects.order_by("event_id"))
     assert [context.instant_us for context in contexts] == [
-        instants.to_microseconds(datetime(2026, 3, 1, 8, tzinfo=UTC)),
-        instants.to_microseconds(NOW),
+        instants.instant_to_microseconds(datetime(2026, 3, 1, 8, tzinfo=UTC)),
+        instants.instant_to_microseconds(NOW),
     ]
     assert {context.source for context in contexts} == {"other"}
 

@@ -45,7 +45,7 @@ def test_bodies_are_pruned_in_a_few_questions(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(pruning.BodyPruningProgress, "upto", 0)
     monkeypatch.setattr(pruning.BodyPruningProgress, "before", None)
     add_all_missing_event_contexts(OLD)
-    rule = next(one for one in pruning.load_retention_rules(event_bodies=30) if one.name == "event-bodies")
+    rule = next(one for one in pruning.build_retention_rules(event_bodies=30) if one.name == "event-bodies")
     with CaptureQueriesContext(connection) as queries:
         assert pruning.apply_retention_rule(rule, NOW, write=True).rows == 2
     assert len(queries) < 40

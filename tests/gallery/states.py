@@ -93,7 +93,7 @@ class Telling:
         )
         kept = {
             "session_id": self.session_id,
-            "instant_us": instants.to_microseconds(self.now),
+            "instant_us": instants.instant_to_microseconds(self.now),
             "received_at": self.now,
             **(context or {}),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from coordinator.actions.mcp.gateway_timelines import resolve_timeline_session
+from coordinator.actions.mcp.gateway_timelines import reopen_or_create_timeline_session
 from coordinator.identity.keys import KeyIdentity
 from coordinator.mcp.protocol.agent_call_ids import AgentCallIds
 from coordinator.models import Session
@@ -27,7 +27,9 @@ def sessions(db: None) -> None:
 
 
 def joined(claim: AgentCallIds, key: KeyIdentity = KEY, agent: str = AGENT) -> str:
-    return resolve_timeline_session("gws-1", None, agent, key, timezone.now(), claim=claim).session_id
+    return reopen_or_create_timeline_session(
+        "gws-1", None, agent, key, timezone.now(), claim=claim
+    ).session_id
 
 
 @pytest.mark.parametrize("claim", [BY_SESSION, BY_CALL])

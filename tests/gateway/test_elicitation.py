@@ -347,7 +347,7 @@ def test_the_question_stands_in_the_timeline_of_the_call(box: Served, inquiring:
 @pytest.mark.parametrize("capabilities", [{}, {"elicitation": {"form": {}}}])
 def test_a_question_that_policy_denies_just_then_is_left_to_no_client(capabilities: dict[str, Any]) -> None:
     """The gate has let it pass, and the card is refused: a rule was saved in between."""
-    handler = AsyncMock(open_question=AsyncMock(return_value=None))
+    handler = AsyncMock(open_elicitation_card=AsyncMock(return_value=None))
     exchange: Any = SimpleNamespace(
         client=SimpleNamespace(capabilities=capabilities),
         message=SimpleNamespace(is_stateless=False),

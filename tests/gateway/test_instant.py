@@ -33,7 +33,7 @@ class Slow:
         self.waiting: list[asyncio.Future[None]] = []
 
     async def run_in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
-        if work is not instant.query_feed_changes_and_brakes:
+        if work is not instant.query_policy_freshness_and_brakes:
             return BRAKE
         found = self.standing[self.begun]
         self.begun += 1
@@ -68,10 +68,10 @@ async def settled() -> None:
 
 def test_a_call_is_never_answered_by_a_look_from_before_it() -> None:
     async def play(look: FreshnessCheck, slow: Slow) -> None:
-        first = asyncio.ensure_future(look.check_policy_freshness_and_brake(AGENT))
+        first = asyncio.ensure_future(look.get_policy_freshness_and_brake(AGENT))
         await settled()
         later = [
-            asyncio.ensure_future(look.check_policy_freshness_and_brake(AGENT)) for _ in range(20)
+            asyncio.ensure_future(look.get_policy_freshness_and_brake(AGENT)) for _ in range(20)
         ]  # a rule was edited just before
         await settled()
         slow.waiting[0].set_result(None)
@@ -86,10 +86,10 @@ def test_a_call_is_never_answered_by_a_look_from_before_it() -> None:
 
 def test_a_look_that_fails_fails_those_who_wait_for_it_alone() -> None:
     async def play(look: FreshnessCheck, slow: Slow) -> None:
-        calls = [asyncio.ensure_future(look.check_policy_freshness_and_brake(AGENT)) for _ in range(2)]
+        calls = [asyncio.ensure_future(look.get_policy_freshness_and_brake(AGENT)) for _ in range(2)]
         await settled()
-        gone = asyncio.ensure_future(look.check_policy_freshness_and_brake(AGENT))
-        after = asyncio.ensure_future(look.check_policy_freshness_and_brake(AGENT))
+        gone = asyncio.ensure_future(look.get_policy_freshness_and_brake(AGENT))
+        after = asyncio.ensure_future(look.get_policy_freshness_and_brake(AGENT))
         await settled()
         gone.cancel()
         slow.waiting[0].set_exception(OSError("no database"))
@@ -111,9 +111,9 @@ def test_a_revoked_key_and_a_changed_user_are_news() -> None:
     user = User.objects.create(username="ada")
     for row, changed in ((key, {"revoked_at": timezone.now()}), (user, {"is_active": False})):
         position = Change.objects.aggregate(last=Max("id"))["last"]
-        assert instant.query_feed_changes_and_brakes(position) == (True, False)
+        assert instant.query_policy_freshness_and_brakes(position) == (True, False)
         type(row).objects.filter(pk=row.pk).update(**changed)
-        assert instant.query_feed_changes_and_brakes(position) == (False, False)
+        assert instant.query_policy_freshness_and_brakes(position) == (False, False)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -130,7 +130,7 @@ def test_a_look_is_one_question_and_finds_a_connection_that_was_cut(monkeypatch:
     threads = EdgeThreads(1)
 
     def looked() -> tuple[bool, bool]:
-        return asyncio.run(threads.run_in_thread(instant.query_feed_changes_and_brakes, position))
+        return asyncio.run(threads.run_in_thread(instant.query_policy_freshness_and_brakes, position))
 
     try:
         looked()

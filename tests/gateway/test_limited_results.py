@@ -10,8 +10,8 @@ import pytest
 from coordinator.mcp.gateway.call_limits import CallLimits
 from coordinator.mcp.gateway.limited_results import (
     MAX_STORED_CHARACTERS,
+    apply_result_limits_to_response,
     build_stored_result_page,
-    limit_response_size,
     parse_stored_result_uri,
 )
 
@@ -21,7 +21,7 @@ LONG = "".join(f'"{number}"\n\x01ü' for number in range(3_000))
 
 def cut(result: dict[str, Any], **limits: Any) -> tuple[dict[str, Any], str | None, int]:
     raw = msgspec.json.encode({"jsonrpc": "2.0", "id": 7, "result": result})
-    limited = limit_response_size(raw, CallLimits(result_bytes=LIMIT, **limits), "abc")
+    limited = apply_result_limits_to_response(raw, CallLimits(result_bytes=LIMIT, **limits), "abc")
     return msgspec.json.decode(limited.response)["result"], limited.rest, len(limited.response)
 
 
@@ -78,7 +78,9 @@ def test_short_results_and_errors_pass_as_the_bytes_that_came() -> None:
         b"[1]" + b" " * 9_000,
         b"{" + b"x" * 9_000,
     ):
-        limited = limit_response_size(raw, CallLimits(result_bytes=LIMIT, masks_secrets=True), "abc")
+        limited = apply_result_limits_to_response(
+            raw, CallLimits(result_bytes=LIMIT, masks_secrets=True), "abc"
+        )
         assert limited.response is raw
         assert limited.rest is None
 

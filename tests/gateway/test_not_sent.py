@@ -57,7 +57,7 @@ def refusal(work: Awaitable[None]) -> SignalboxError:
 
 @pytest.mark.parametrize("problem", [LOCKED, BUSY])
 def test_a_call_that_fails_before_it_is_sent_may_be_sent_again(problem: Exception) -> None:
-    records = SimpleNamespace(find_timeline_session=fails(problem))
+    records = SimpleNamespace(get_or_create_timeline_session_id=fails(problem))
     found = refusal(calls(records=records).handle_tool_call(exchange()))
     assert (found.status, found.not_sent) == (503, True)
 
@@ -66,7 +66,7 @@ def test_a_call_that_fails_before_it_is_sent_may_be_sent_again(problem: Exceptio
 def test_a_call_that_fails_when_it_may_have_been_heard_is_not_said_to_be_unsent(
     problem: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = calls(sending=SimpleNamespace(send_upstream_call=fails(problem)))
+    found = calls(sending=SimpleNamespace(send_call_or_use_cached_result=fails(problem)))
 
     async def passed(x: Any) -> None:
         await found.forward_call(
@@ -99,7 +99,7 @@ def test_a_call_that_was_begun_and_is_refused_on_its_way_has_an_end_in_its_timel
     record = SimpleNamespace(is_over=False, decided_by="")
     ends: list[Any] = []
     records = SimpleNamespace(
-        find_timeline_session=gives("ses_a"),
+        get_or_create_timeline_session_id=gives("ses_a"),
         begin_call_record=lambda *_: record,
         end_call_record=lambda *given: ends.append(given),
     )

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from coordinator.client.mcp_lines import request_id_key
-from coordinator.edge.gateway.upstreams import parse_response_to_request_id
+from coordinator.client.mcp_lines import normalize_request_id
+from coordinator.edge.gateway.upstreams import match_response_to_request_id
 from coordinator.mcp.gateway.listing import parse_listing_page
 from coordinator.mcp.protocol.messages import parse_mcp_message
 from tests.gateway import odd_listings
@@ -189,10 +189,10 @@ def test_a_server_that_answers_an_error_is_named_and_asked_again(
 )
 def test_half_a_character_does_not_hide_a_response(escapes: bytes, text: str) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"result":{"text":"' + escapes + b'"}}'
-    response = parse_response_to_request_id(body, 1)
+    response = match_response_to_request_id(body, 1)
     assert response is not None
     assert json.loads(response)["result"]["text"] == text
-    assert parse_response_to_request_id(body, "1") is None
+    assert match_response_to_request_id(body, "1") is None
 
 
 @pytest.mark.parametrize(
@@ -219,5 +219,5 @@ def test_a_tool_that_cannot_be_read_alone_is_left_out(tool: bytes, reason: str) 
 
 
 def test_ids_that_are_a_number_and_its_text_are_two_calls() -> None:
-    assert request_id_key("101") != request_id_key(101)
-    assert request_id_key(101) == request_id_key(json.loads("101.0"))
+    assert normalize_request_id("101") != normalize_request_id(101)
+    assert normalize_request_id(101) == normalize_request_id(json.loads("101.0"))

@@ -35,7 +35,7 @@ def test_a_poll_that_comes_second_does_not_end_the_call(monkeypatch: pytest.Monk
         resume_call_record=lambda *_: SimpleNamespace(decided_by=""),
         end_call_record=lambda *end: ends.append(end),
     )
-    runner = SimpleNamespace(run_task_call=lambda *job: ran.append(job))
+    runner = SimpleNamespace(start_task_call_in_background=lambda *job: ran.append(job))
     tasks = GatewayTasks(
         cast(Any, Threads()), cast(Any, records), cast(Any, runner), cast(Any, None), cast(Any, None)
     )
@@ -47,7 +47,7 @@ def test_a_poll_that_comes_second_does_not_end_the_call(monkeypatch: pytest.Monk
     async def original(*_: Any) -> Any:
         return _exchange()
 
-    monkeypatch.setattr(gateway_calls, "begin_gateway_call", begin)
+    monkeypatch.setattr(gateway_calls, "begin_call_or_return_denial", begin)
     monkeypatch.setattr(tasks, "restore_task_exchange", original)
 
     async def both() -> None:

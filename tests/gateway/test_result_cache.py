@@ -21,8 +21,8 @@ from coordinator.mcp.gateway.cached_results import (
     CachedCall,
     build_cached_call,
     build_cached_response,
-    build_cached_result_scope,
     extract_cachable_result,
+    hash_cached_result_scope,
 )
 from coordinator.mcp.gateway.call_limits import CallLimits
 from coordinator.mcp.gateway.servers import ListedTool, UpstreamServer, load_upstream_server
@@ -263,10 +263,10 @@ def test_a_call_that_may_not_run_is_not_answered_from_the_cache(box: Served, how
 def test_what_stops_a_call_between_its_decision_and_the_answer_stops_a_cached_answer_too() -> None:
     answered: list[str] = []
 
-    async def find_cache_entry(*_: Any) -> SimpleNamespace:
+    async def prepare_call_cache_entry(*_: Any) -> SimpleNamespace:
         return SimpleNamespace(lookup=SimpleNamespace(result=b"{}"))
 
-    async def build_response(*_: Any) -> bytes:
+    async def audit_and_build_cached_response(*_: Any) -> bytes:
         answered.append("cached")
         return b"{}"
 
@@ -276,12 +276,15 @@ def test_what_stops_a_call_between_its_decision_and_the_answer_stops_a_cached_an
     async def pass_limits(*_: Any) -> None:
         return
 
-    cache: Any = SimpleNamespace(find_cache_entry=find_cache_entry, build_response=build_response)
-    limiter: Any = SimpleNamespace(require_call_within_limits=pass_limits)
+    cache: Any = SimpleNamespace(
+        prepare_call_cache_entry=prepare_call_cache_entry,
+        audit_and_build_cached_response=audit_and_build_cached_response,
+    )
+    limiter: Any = SimpleNamespace(consume_call_rates_or_raise=pass_limits)
     unused: Any = None
     sender = UpstreamSender(unused, unused, unused, unused, limiter, cache=cache, server_requests=unused)
     with pytest.raises(BrakedMeanwhile):
-        asyncio.run(sender.send_upstream_call(unused, b"{}", None, stop_call))
+        asyncio.run(sender.send_call_or_use_cached_result(unused, b"{}", None, stop_call))
     assert answered == []
 
 
@@ -453,14 +456,12 @@ def test_the_newest_results_of_a_server_are_stored_each_once_and_old_ones_are_de
     store(stored_call("other"), b'{"first": 1}', now)
     store(stored_call("other"), b'{"second": 2}', now + timedelta(seconds=1))
     assert CachedResult.objects.filter(server_id="files").count() == 3
-    assert result_cache.load_cached_tool_result(stored_call(question=b"0"), now) == CacheLookup("none")
+    assert result_cache.look_up_result_cache(stored_call(question=b"0"), now) == CacheLookup("none")
     at = now + timedelta(seconds=11)
-    assert result_cache.load_cached_tool_result(stored_call("other"), at) == CacheLookup(
+    assert result_cache.look_up_result_cache(stored_call("other"), at) == CacheLookup(
         "none", b'{"second": 2}', 10
     )
-    assert result_cache.load_cached_tool_result(stored_call("other", scope="later"), at) == CacheLookup(
-        "none"
-    )
+    assert result_cache.look_up_result_cache(stored_call("other", scope="later"), at) == CacheLookup("none")
     result_cache.store_cached_result(stored_call("third"), "of ada", b"{}", answered_at=now, now=now)
     assert not CachedResult.objects.filter(server_id="third").exists()
 
@@ -479,7 +480,7 @@ def test_housekeeping_deletes_results_that_are_too_old_and_those_from_before_a_c
     server = load_upstream_server("files")
     assert server is not None
     calls = [
-        stored_call(scope=build_cached_result_scope(server, "read")),
+        stored_call(scope=hash_cached_result_scope(server, "read")),
         stored_call(scope="before"),
         stored_call("gone"),
     ]
@@ -496,4 +497,4 @@ def test_housekeeping_deletes_results_that_are_too_old_and_those_from_before_a_c
 def test_a_key_cannot_empty_the_cache() -> None:
     key = Actor("key", "agent")
     with pytest.raises(Forbidden):
-        result_cache.empty_result_cache("files", actor=key, now=datetime(2026, 11, 28, tzinfo=UTC))
+        result_cache.clear_result_cache("files", actor=key, now=datetime(2026, 11, 28, tzinfo=UTC))

@@ -193,7 +193,7 @@ def test_a_call_that_says_the_same_as_one_that_is_heard_is_a_question_of_its_own
         threads.after["find_same_undelivered_call"] = lambda: gateway_calls.end_gateway_call(
             call.call_id, RESULT, now=timezone.now()
         )
-        threads.after["find_ended_call"] = heard
+        threads.after["find_ended_call_marking_lost"] = heard
 
     ((told,),) = calling(ends)
     assert b"Waiting for approval" in told
@@ -231,7 +231,7 @@ def test_a_call_that_its_client_cancelled_is_not_begun_though_it_was_approved() 
 
 def cancel(number: Any = 7, **options: Any) -> bool:
     now = options.get("now", timezone.now())
-    return gateway_calls.cancel_gateway_call(
+    return gateway_calls.cancel_call_or_record_cancellation(
         "gws-one", number, BINDING.by, key_id=1, agent_id="agent.one", now=now
     )
 

@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 import coordinator
-from coordinator.lib.internal_addresses import find_address_problem, find_internal_target, parse_ip_address
+from coordinator.lib.internal_addresses import (
+    describe_forbidden_destination_address,
+    find_internal_destination_address,
+    parse_ip_address,
+)
 from coordinator.mcp.protocol.http_client import HttpClient, UpstreamFailed, parse_upstream_url
 from coordinator.notifications import webhooks
 from coordinator.notifications.apprise_child import AuditHookFence, FenceRefused
@@ -68,8 +72,14 @@ def call_upstream() -> None:
 
 
 def test_every_internal_address_is_known_and_no_public_one() -> None:
-    assert [text for text in INTERNAL.split() if find_internal_target(parse_ip_address(text)) is None] == []
-    assert [text for text in PUBLIC.split() if find_internal_target(parse_ip_address(text)) is not None] == []
+    assert [
+        text for text in INTERNAL.split() if find_internal_destination_address(parse_ip_address(text)) is None
+    ] == []
+    assert [
+        text
+        for text in PUBLIC.split()
+        if find_internal_destination_address(parse_ip_address(text)) is not None
+    ] == []
 
 
 @pytest.mark.parametrize("client", [post, call_upstream])
@@ -103,7 +113,7 @@ def test_a_service_s_plugin_connects_to_no_internal_address() -> None:
 
 def test_an_operator_allows_networks_by_the_address_that_is_reached() -> None:
     def is_allowed(text: str, network: str) -> bool:
-        return not find_address_problem(parse_ip_address(text), [network])
+        return not describe_forbidden_destination_address(parse_ip_address(text), [network])
 
     assert is_allowed("10.1.2.3", "10.0.0.0/8")
     assert is_allowed("::ffff:10.1.2.3", "10.0.0.0/8")

@@ -91,7 +91,7 @@ def carl() -> User:
 
 
 def start(user: User) -> Any:
-    return runs.queue_ordered_run(
+    return runs.queue_start_or_resume_run(
         kind="start_session", prompt="hello", actor=person_actor(user), now=timezone.now()
     )
 

@@ -11,7 +11,7 @@ from django.urls import reverse
 from dashboard.help.explained import EXPLAINED, help_url
 from dashboard.help.pages import PAGES, PICTURES
 from dashboard.help.search import search_help
-from dashboard.help.sections import page_sections
+from dashboard.help.sections import load_help_page_sections
 from tests.people import signed_in
 
 pytestmark = [pytest.mark.django_db, pytest.mark.one_engine]
@@ -34,10 +34,10 @@ def test_a_page_is_drawn_with_its_headings_and_contents(name: str) -> None:
     html = page(name)
     drawn = text_of(html)
     assert "shown-plain" not in html
-    for section in page_sections(name):
+    for section in load_help_page_sections(name):
         if section.level > 1:
             assert f'id="{section.anchor}"' in drawn, section.heading
-            assert len(page_sections(name)) <= 3 or f'href="#{section.anchor}"' in html
+            assert len(load_help_page_sections(name)) <= 3 or f'href="#{section.anchor}"' in html
     assert not re.search(
         r"^#+ |\]\(|\*\*|^\|", re.sub(r"<pre.*?</pre>|<code>.*?</code>", "", drawn, flags=re.S), re.M
     )
@@ -55,7 +55,7 @@ def test_every_link_on_a_page_leads_to_a_page_and_a_heading(name: str) -> None:
             continue
         other = path.removeprefix("/ui/help/").rstrip("/") or name
         assert other in PAGES, link
-        assert not anchor or anchor in {section.anchor for section in page_sections(other)}, link
+        assert not anchor or anchor in {section.anchor for section in load_help_page_sections(other)}, link
 
 
 def test_a_link_to_another_file_of_the_repository_is_plain_text() -> None:
@@ -151,7 +151,7 @@ def test_any_words_can_be_searched(query: str) -> None:
 def test_what_explains_a_page_exists(target: str) -> None:
     name, _, anchor = target.partition("#")
     assert name in PAGES
-    assert not anchor or anchor in {section.anchor for section in page_sections(name)}
+    assert not anchor or anchor in {section.anchor for section in load_help_page_sections(name)}
 
 
 # Pages whose address names a row.

@@ -303,7 +303,7 @@ def read_provider() -> None:
         8.0,
     )  # how they hold: tests/openid/test_attacks.py
     with (
-        mock.patch.object(tokens.provider, "provider_keys", return_value=None),
+        mock.patch.object(tokens.provider, "get_or_fetch_provider_keys", return_value=None),
         mock.patch.object(tokens.provider, "accepted_signature_algorithms", return_value=["RS256"]),
     ):
         refused(Exception, tokens.decode_signed_token, "a." * 250_000)
@@ -329,7 +329,7 @@ def read_passkey_answer() -> None:
             "signature": "",
         }
         answer = passkeys.PasskeyAnswer("a", b"", "", {"id": "a", "rawId": "a", "response": parts})
-        refused(passkeys.PasskeyRefused, passkeys.verify_passkey_use, answer, known)
+        refused(passkeys.PasskeyRefused, passkeys.verify_passkey_and_get_counter, answer, known)
         refused(passkeys.PasskeyRefused, passkeys.verify_new_passkey, answer)
 
 

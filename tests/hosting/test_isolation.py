@@ -451,7 +451,7 @@ def test_bubblewrap_that_does_not_work_is_not_believed(place: Path, monkeypatch:
     with pytest.raises(
         IsolationUnavailable, match="does not work here: No permissions to create new namespace"
     ):
-        isolation.find_isolation_mechanism()
+        isolation.require_isolation_mechanism()
     broken.unlink()  # it is asked once, not for each call
     with pytest.raises(IsolationUnavailable, match="No permissions"):
-        isolation.find_isolation_mechanism()
+        isolation.require_isolation_mechanism()

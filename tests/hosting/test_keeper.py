@@ -44,8 +44,8 @@ def switch_on(served: Served, sharing: str = "shared") -> None:
 
 def host(served: Served, settings: object) -> httpx.Client:
     settings.DATA_DIR = served.folder  # type: ignore[attr-defined]
-    until(stdio_host.find_host_socket_path().exists)  # `serve` answers before its keeper does
-    transport = httpx.HTTPTransport(uds=str(stdio_host.find_host_socket_path()), verify=False)
+    until(stdio_host.ensure_host_socket_path().exists)  # `serve` answers before its keeper does
+    transport = httpx.HTTPTransport(uds=str(stdio_host.ensure_host_socket_path()), verify=False)
     return httpx.Client(transport=transport, base_url="http://host", timeout=60)
 
 
@@ -104,7 +104,7 @@ def test_a_keeper_that_was_killed_is_started_again(served: Served, settings: obj
     os.kill(keeper, signal.SIGKILL)
     until_gone(keeper, *hosts)
     (second,) = until(lambda: [pid for pid in keepers_of(served) if pid != keeper and not is_gone(pid)])
-    until(lambda: is_listening(stdio_host.find_host_socket_path()))
+    until(lambda: is_listening(stdio_host.ensure_host_socket_path()))
     assert begun(host(served, settings)).status_code == 200
     assert [pid for pid in keepers_of(served) if not is_gone(pid)] == [second]
 

@@ -171,7 +171,7 @@ def test_an_import_that_must_stop_says_where_and_what_stays(
     def full(place: Path) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(keeping, "create_private_file", full)
+    monkeypatch.setattr(keeping, "open_new_private_file", full)
     with pytest.raises(
         CommandError, match=r"stopped at the table .*: .*No space left on device.*repeat the import"
     ):

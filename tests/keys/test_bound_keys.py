@@ -185,7 +185,7 @@ def test_a_button_binds_each_key_to_the_agents_it_has_spoken_for() -> None:
     kinds = AuditLog.objects.filter(actor_id="user:admin").values_list("event_type", flat=True)
     assert sorted(kinds) == ["API_KEY_BOUND", "API_KEY_BOUND", "UNBOUND_KEYS_REFUSED"]
     with pytest.raises(Conflict):
-        key_binding.bind_unbound_keys(actor=BY, now=NOW)
+        key_binding.bind_keys_and_refuse_unbound(actor=BY, now=NOW)
 
 
 def test_nothing_is_bound_where_its_audit_row_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def test_nothing_is_bound_where_its_audit_row_cannot_be_written(monkeypatch: pyt
 
     monkeypatch.setattr(key_binding.audit, "record_audit_entry", fail)
     with pytest.raises(RuntimeError):
-        key_binding.bind_unbound_keys(actor=BY, now=NOW)
+        key_binding.bind_keys_and_refuse_unbound(actor=BY, now=NOW)
     row.refresh_from_db()
     assert (row.agent_ids, accepts_keys_without_agent()) == (None, True)
 

@@ -11,7 +11,11 @@ from coordinator.actions.mcp import mcp_servers
 from coordinator.actions.policy import grants
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
-from coordinator.mcp.servers.names import find_called_tools, find_server_prefix_of_call, find_shadowing_server
+from coordinator.mcp.servers.names import (
+    find_server_prefix_of_call,
+    find_server_tools_meant_by_call,
+    find_shadowing_server,
+)
 from coordinator.models import Grant, McpServer
 from coordinator.operations.doctor import CheckLevel, upkeep
 from coordinator.policy.rules import tool_rules
@@ -44,7 +48,7 @@ SERVERS = ["my", "my__server", "tool.terminal", "claude.ai Gmail", "claude.ai Ma
 def test_a_call_means_the_server_of_the_longest_name_that_fits(
     call: str, meant: list[tuple[str, str]]
 ) -> None:
-    assert find_called_tools(call, SERVERS) == meant
+    assert find_server_tools_meant_by_call(call, SERVERS) == meant
 
 
 @pytest.mark.parametrize(
@@ -65,11 +69,11 @@ def test_a_calls_server_is_known_by_what_the_call_begins_with(call: str, begins:
 
 def test_a_server_with_our_name_takes_no_call_through_the_gateway_for_its_own() -> None:
     call = "mcp__signalbox__shopdb__read"
-    assert find_called_tools(call, [*SERVERS, "signalbox"]) == [
+    assert find_server_tools_meant_by_call(call, [*SERVERS, "signalbox"]) == [
         ("shopdb", "read"),
         ("signalbox", "shopdb__read"),
     ]
-    assert find_called_tools(call, [*SERVERS, "signalbox__shopdb"]) == [
+    assert find_server_tools_meant_by_call(call, [*SERVERS, "signalbox__shopdb"]) == [
         ("shopdb", "read"),
         ("signalbox__shopdb", "read"),
     ]
@@ -150,7 +154,7 @@ def test_each_name_in_calls_is_served_by_one_tool_of_one_server_at_most() -> Non
                 served.setdefault(f"mcp__{server}__{tool}", set()).add((server, tool))
         for call, meant in served.items():
             assert len(meant) == 1, (call, meant)
-            assert find_called_tools(call, servers) == list(meant)
+            assert find_server_tools_meant_by_call(call, servers) == list(meant)
 
 
 @pytest.mark.django_db

@@ -216,7 +216,7 @@ def test_a_server_that_ended_before_it_was_asked_is_told_from_one_that_refuses(t
         with pytest.raises(UnprocessableRequest, match=r"ended before it answered\. It said: no licence"):
             mcp_stdio.list_stdio_tools(process, within=5, most_bytes=1000)
     finally:
-        discovery.kill_discovered_server(process)
+        discovery.kill_discovery_process(process)
 
 
 def test_a_server_that_floods_stderr_is_heard_out_and_little_of_it_shown() -> None:

@@ -263,7 +263,7 @@ def without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise isolation.IsolationUnavailable("Nothing isolates it.")
 
-    monkeypatch.setattr(isolation, "find_isolation_mechanism", refuse)
+    monkeypatch.setattr(isolation, "require_isolation_mechanism", refuse)
 
 
 def test_where_nothing_isolates_a_server_an_admin_can_start_it_by_name(
@@ -333,7 +333,7 @@ def test_an_admin_gives_a_server_a_network_and_folders(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        without_password, "find_passwordless_address", lambda **_: None
+        without_password, "probe_passwordless_database_address", lambda **_: None
     )  # a test's PostgreSQL may be one
     admin = signed_in("admin")
     page = admin.get("/ui/mcp/servers/s/").text

@@ -14,7 +14,7 @@ from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import system_actor
 from coordinator.mcp.gateway import listing
 from coordinator.mcp.servers import tools as mcp_tools
-from coordinator.mcp.servers.tools import build_tool_listing
+from coordinator.mcp.servers.tools import parse_decoded_tool_listing
 from coordinator.models import AuditLog, McpTool
 from tests.access.cases import add_server, grant
 from tests.people import signed_in
@@ -36,7 +36,7 @@ def tools(count: int, prefix: str = "t", **more: Any) -> list[dict[str, Any]]:
 
 def store(*listed: Any, complete: bool = True, now: Any = NOW) -> actions.ToolChanges:
     value = {"tools": [*listed]} | ({} if complete else {"nextCursor": "more"})
-    return actions.store_tool_listing("s", build_tool_listing(value), actor=BY, now=now)
+    return actions.store_tool_listing("s", parse_decoded_tool_listing(value), actor=BY, now=now)
 
 
 def names() -> set[str]:
@@ -110,7 +110,7 @@ def test_what_a_person_decided_about_is_not_forgotten_for_room(monkeypatch: pyte
     assert taken.new == ["t0", "t1"]
     assert [tool.name for tool in taken.left_out] == ["t2"]
     assert names() == {"granted", "changed", "t0", "t1"}
-    assert McpTool.objects.get(name="changed").is_changed
+    assert McpTool.objects.get(name="changed").has_undecided_definition_change
 
 
 def test_definitions_of_one_server_take_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_definitions_of_one_server_take_a_bounded_number_of_bytes(monkeypatch: p
     assert all("more than 10000 bytes" in tool.reason for tool in taken.left_out)
     changed = store(*tools(4, description="y" * 4_000))
     assert len(changed.left_out) == 4
-    assert not any(tool.is_changed for tool in McpTool.objects.all())
+    assert not any(tool.has_undecided_definition_change for tool in McpTool.objects.all())
     assert store(*tools(4, description="x" * 1_000)).has_no_changes
 
 
@@ -132,7 +132,7 @@ def test_an_audit_row_names_some_and_counts_the_others() -> None:
 
 
 def test_more_tools_than_a_page_may_have_are_left_out() -> None:
-    read = build_tool_listing(tools(mcp_tools.MOST_TOOLS + 3))
+    read = parse_decoded_tool_listing(tools(mcp_tools.MOST_TOOLS + 3))
     assert (len(read.tools), len(read.left_out)) == (mcp_tools.MOST_TOOLS, 3)
 
 

@@ -374,7 +374,7 @@ def test_a_changed_tool_is_shown_with_its_difference_and_accepted() -> None:
     assert "New." in page
     client.post("/ui/mcp/tool/accept/", {"server": "s", "tool": "v", "seen": "2"})
     tool.refresh_from_db()
-    assert not tool.is_changed
+    assert not tool.has_undecided_definition_change
 
 
 def add_changed_tool() -> McpTool:
@@ -401,15 +401,15 @@ def test_a_declined_definition_is_asked_about_again_only_when_it_changes_again()
     client = signed_in("approver")
     client.post("/ui/mcp/tool/accept/", {"server": "s", "tool": "v", "seen": "1", "do": "keep"})
     tool.refresh_from_db()
-    assert tool.is_changed  # not what the person saw
+    assert tool.has_undecided_definition_change  # not what the person saw
     client.post("/ui/mcp/tool/accept/", {"server": "s", "tool": "v", "seen": "2", "do": "keep"})
     tool.refresh_from_db()
-    assert (tool.is_changed, tool.is_declined) == (False, True)
+    assert (tool.has_undecided_definition_change, tool.is_current_definition_declined) == (False, True)
     assert AuditLog.objects.get(event_type="MCP_TOOL_DECLINED").metadata["kept"] == {"description": "Old."}
     assert "Declined definition" in client.get("/ui/mcp/tool/?server=s&tool=v").text
     McpTool.objects.filter(pk=tool.pk).update(definition_hash="3")
     tool.refresh_from_db()
-    assert (tool.is_changed, tool.is_declined) == (True, False)
+    assert (tool.has_undecided_definition_change, tool.is_current_definition_declined) == (True, False)
 
 
 def test_no_key_declines_a_changed_tool() -> None:

@@ -84,7 +84,7 @@ def test_no_program_chooses_and_nothing_empty_is_chosen() -> None:
 
 def test_a_description_is_shortened_for_the_definition_that_was_read() -> None:
     shorten("Short.")
-    assert McpTool.objects.get(name="t").is_shortened
+    assert McpTool.objects.get(name="t").has_current_short_description
     with pytest.raises(Conflict):
         shorten("Other.", seen="another")
     with pytest.raises(UnprocessableRequest):
@@ -94,7 +94,7 @@ def test_a_description_is_shortened_for_the_definition_that_was_read() -> None:
             "s", "no", "x", seen_version="", actor=ALICE, now=timezone.now()
         )
     shorten("  ")
-    assert not McpTool.objects.get(name="t").is_shortened
+    assert not McpTool.objects.get(name="t").has_current_short_description
     assert [row.metadata["after"] for row in AuditLog.objects.filter(event_type="MCP_TOOL_DESCRIBED")] == [
         "Short.",
         None,

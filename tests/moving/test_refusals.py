@@ -70,12 +70,12 @@ def test_a_table_that_differs_stops_the_move() -> None:
     read = RowsDigest()
     (row,) = target.iterate_target_rows(table)
     read.add_rows([row])
-    move.compare_table(table, read, MoveProgress(move.say, 1))
+    move.verify_copied_table(table, read, MoveProgress(move.say, 1))
     for others in ([], [("a", 2)], [row, ("b", 1)]):
         read = RowsDigest()
         read.add_rows(others)
         with pytest.raises(CommandError, match="revoked_keys differs"):
-            move.compare_table(table, read, MoveProgress(move.say, 1))
+            move.verify_copied_table(table, read, MoveProgress(move.say, 1))
 
 
 def test_every_table_is_moved_or_worked_out_again() -> None:

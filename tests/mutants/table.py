@@ -126,15 +126,15 @@ MUTANTS = (
     Mutant(
         "begin: not approved",
         "coordinator/actions/mcp/gateway_calls.py",
-        "if not rules.current_request_state(\n        rules.find_permission_request(request_id), now\n    ).allowed or not consume_call_approval(attempt, request_id, now):",
+        "if not rules.current_request_state(\n        rules.require_permission_request(request_id), now\n    ).allowed or not consume_call_approval(attempt, request_id, now):",
         "if not consume_call_approval(attempt, request_id, now):",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_without_an_approval_in_force",),
     ),
     Mutant(
         "begin: approval not taken",
         "coordinator/actions/mcp/gateway_calls.py",
-        "if not rules.current_request_state(\n        rules.find_permission_request(request_id), now\n    ).allowed or not consume_call_approval(attempt, request_id, now):",
-        "if not rules.current_request_state(rules.find_permission_request(request_id), now).allowed:",
+        "if not rules.current_request_state(\n        rules.require_permission_request(request_id), now\n    ).allowed or not consume_call_approval(attempt, request_id, now):",
+        "if not rules.current_request_state(rules.require_permission_request(request_id), now).allowed:",
         ("tests/gateway/test_begin.py::test_an_approved_call_begins_once",),
     ),
     Mutant(
@@ -371,7 +371,7 @@ MUTANTS = (
     Mutant(
         "changed tool is not held back",
         "coordinator/mcp/gateway/policy.py",
-        "if is_changed_definition_unaccepted(server, verdict, known_tool):",
+        "if is_tool_blocked_by_definition_change(server, verdict, known_tool):",
         "if False:",
         (
             "tests/gateway/test_begin.py::test_a_changed_tool_is_held_back_though_the_grants_in_memory_do_not_know_of_it",
@@ -726,7 +726,7 @@ MUTANTS = (
     Mutant(
         "trials: not confirmed",
         "dashboard/mcp/views/tool_trials.py",
-        "must_confirm=may_tool_delete_or_overwrite(tool.annotations),",
+        "must_confirm=can_tool_delete_or_overwrite(tool.annotations),",
         "must_confirm=False,",
         ("tests/gateway/test_tool_trials.py::test_a_tool_that_may_change_something_is_confirmed_first",),
     ),
@@ -747,7 +747,7 @@ MUTANTS = (
     Mutant(
         "api: no declared caller",
         "coordinator/api/runners.py",
-        '"/runners/{runner_id}",\n    auth=require_scopes("operator", "runner"),',
+        '"/runners/{runner_id}",\n    auth=build_scoped_key_auth("operator", "runner"),',
         '"/runners/{runner_id}",',
         ("tests/guards/test_every_url.py::test_every_route_declares_who_may_use_it",),
     ),
@@ -798,7 +798,7 @@ MUTANTS = (
     Mutant(
         "hooks: a field that is named twice",
         "coordinator/dialects/hooks.py",
-        "    body = broken_hooks.strip_byte_order_mark(body)\n    if body.count",
+        "    body = broken_hooks.convert_to_utf8_without_bom(body)\n    if body.count",
         "    if body.count",
         (
             "tests/dialects/test_unreadable.py::test_a_field_that_stands_twice_in_a_call_as_its_agent_posts_it_is_refused",
@@ -1312,7 +1312,7 @@ MUTANTS = (
     Mutant(
         "decide: too late",
         "coordinator/actions/approvals/deciding.py",
-        "        or rows.find_decision_conflict(row, now)\n",
+        "        or rows.closed_request_error(row, now)\n",
         "",
         ("tests/approvals/test_deciding.py::test_a_request_past_its_deadline_cannot_be_approved",),
     ),
@@ -1532,14 +1532,14 @@ MUTANTS = (
     Mutant(
         "deciders: no right",
         "coordinator/policy/deciders/decider_book.py",
-        "if rule is None or self.find_decision_rights(user, request):",
+        "if rule is None or self.rights_holder_names_for_user(user, request):",
         "if True:",
         ("tests/deciders/test_who_may_decide.py::test_the_first_row_that_fits_says_who_decides",),
     ),
     Mutant(
         "votes: an end that has passed",
         "coordinator/policy/deciders/decider_book.py",
-        "if has_vote_ended(vote, self.now):",
+        "if has_voted_approval_expired(vote, self.now):",
         "if False:",
         (
             "tests/approvals/test_two_people.py::test_an_approval_whose_time_has_passed_does_not_count_and_can_be_given_again",
@@ -1557,7 +1557,7 @@ MUTANTS = (
     Mutant(
         "deciders: a right that was lost",
         "coordinator/policy/deciders/decider_book.py",
-        "if voter is not None and right not in used and right in self.find_decision_rights(voter, request):",
+        "if voter is not None and right not in used and right in self.rights_holder_names_for_user(voter, request):",
         "if voter is not None and right not in used:",
         (
             "tests/deciders/test_who_may_decide.py::test_an_approval_by_somebody_who_lost_the_right_since_does_not_count",
@@ -1686,8 +1686,8 @@ MUTANTS = (
     Mutant(
         "calls: a host behind an option that nobody knows",
         "coordinator/calls/path_and_host_uses.py",
-        "    return None if is_uncertain and not is_host_like(text) else parse_bare_host(item.word)\n",
-        "    return None if item.may_be_value else parse_bare_host(item.word)\n",
+        "    return None if is_uncertain and not is_host_like(text) else build_host_address_use(item.word)\n",
+        "    return None if item.may_be_value else build_host_address_use(item.word)\n",
         ("tests/calls/test_ready_made_rules.py::test_each_asks_about_what_its_sentence_says",),
     ),
     Mutant(
@@ -2029,13 +2029,13 @@ MUTANTS = (
         "budget: all days of the period",
         "coordinator/policy/limits/budgets.py",
         "rows.filter(day__gte=first.isoformat(), day__lte=last.isoformat())",
-        "rows.filter(day=local_date_of_budgets(now))",
+        "rows.filter(day=installation_local_date(now))",
         ("tests/budgets/test_periods_and_places.py::test_a_week_and_a_month_have_all_their_days",),
     ),
     Mutant(
         "grants: by a key",
         "coordinator/actions/policy/grants.py",
-        '    refuse_api_key(actor, "An API key cannot change grants',
+        '    require_actor_not_api_key(actor, "An API key cannot change grants',
         '    print(actor, "An API key cannot change grants',
         ("tests/access/test_grant_writes.py::test_an_api_key_gives_and_takes_nothing",),
     ),
@@ -2263,7 +2263,7 @@ MUTANTS = (
     Mutant(
         "client: an answer to a server passes unjudged",
         "coordinator/client/mcp_server_requests.py",
-        "        refusal = self.request_policy_refusal(request)\n        if refusal is None:\n            self._forward_to_server(line)\n",
+        "        refusal = self.ask_policy_for_refusal(request)\n        if refusal is None:\n            self._forward_to_server(line)\n",
         "        refusal = None\n        if refusal is None:\n            self._forward_to_server(line)\n",
         (
             "tests/client/test_mcp_guard_requests.py::test_an_answer_does_not_reach_the_server_once_a_brake_is_on",
@@ -2642,8 +2642,8 @@ MUTANTS = (
     Mutant(
         "collection: session of another address",
         "coordinator/edge/gateway/endpoint.py",
-        "client = await self.find_session_of_client_message(message, headers, name, admission, agent_id)",
-        "client = await self.find_session_of_client_message(message, headers, server.name, admission, agent_id)",
+        "client = await self.require_session_of_client_message(message, headers, name, admission, agent_id)",
+        "client = await self.require_session_of_client_message(message, headers, server.name, admission, agent_id)",
         ("tests/gateway/test_collections.py::test_a_session_is_one_of_the_address_where_it_was_begun",),
     ),
     Mutant(

@@ -25,8 +25,8 @@ from coordinator.sessions.notes import (
     LONGEST,
     MOST_AT_ONCE,
     MOST_WAITING,
+    find_session_ids_with_pending_notes,
     format_notes_for_agent,
-    sessions_with_waiting_notes,
 )
 from dashboard.looks.milestones import milestone_icon_text_and_tone
 from tests.patience import PATIENCE
@@ -81,8 +81,8 @@ def test_it_is_taken_once_and_only_so_much_at_a_time(session: Session) -> None:
         written[-1].pk
     ]
     assert notes.claim_notes_for_delivery(session.pk, "its hook", NOW) == []
-    assert sessions_with_waiting_notes(NOW) == {session.pk}
-    assert sessions_with_waiting_notes(NOW + timedelta(hours=1)) == frozenset()
+    assert find_session_ids_with_pending_notes(NOW) == {session.pk}
+    assert find_session_ids_with_pending_notes(NOW + timedelta(hours=1)) == frozenset()
     assert format_notes_for_agent(
         notes.claim_notes_for_delivery(session.pk, "its hook", NOW, given_to="h1")
     ) == format_notes_for_agent(first)

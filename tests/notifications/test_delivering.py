@@ -135,12 +135,12 @@ def test_services_that_hang_hold_up_no_phone_and_no_mail(
 def test_targets_that_were_slow_leave_lanes_to_the_others(empty_lanes: None) -> None:
     slow, quick = [(number, "webhook") for number in range(10)], (99, "webhook")
     for target_id, _ in slow:
-        lanes.record_delivery_time(target_id, lanes.SLOW + 1)
+        lanes.update_target_slowness(target_id, lanes.SLOW + 1)
     assert lanes.reserve_delivery_slots([*slow, quick]) == [0, 1, 99]  # of four lanes
     assert lanes.reserve_delivery_slots([quick, *slow]) == []
     for target_id, _ in [*slow, quick]:
         lanes.release_delivery_slot(target_id)
-    lanes.record_delivery_time(0, 0.1)
+    lanes.update_target_slowness(0, 0.1)
     assert lanes.reserve_delivery_slots(slow) == [0, 1, 2]
 
 

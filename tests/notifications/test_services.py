@@ -217,11 +217,11 @@ def test_a_sealed_address_opens_in_its_own_row_alone_and_survives_a_new_key(alic
     mcp_credentials.rotate_credential_key(actor=Actor("system", "cli"), now=timezone.now())
     target.refresh_from_db()
     assert apprise_channel.unseal_target_address(target) == DISCORD
-    assert notifications.find_undecryptable_addresses() == []
+    assert notifications.list_undecryptable_address_problems() == []
     NotificationTarget.objects.filter(pk=target.pk).update(
         secret=NotificationTarget.objects.get(pk=other.pk).secret
     )
-    [problem] = notifications.find_undecryptable_addresses()
+    [problem] = notifications.list_undecryptable_address_problems()
     assert "Discord of alice" in problem
 
 

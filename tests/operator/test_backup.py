@@ -272,7 +272,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path: Path, monkeypatch:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(making, "hash_backup_file", full)
+    monkeypatch.setattr(making, "measure_and_hash_backup_file", full)
     with pytest.raises(CommandError, match="the disk is full"):
         call_command("backup", str(tmp_path / "backup"))
     assert list(tmp_path.iterdir()) == []
@@ -383,7 +383,7 @@ def test_every_disk_is_asked_for_the_room_that_it_needs(
     restoring.require_restore_space(manifest, places)
     assert asked == {tmp_path / "disk": 260}
     asked.clear()
-    monkeypatch.setattr(restoring, "disk_id", str)
+    monkeypatch.setattr(restoring, "device_number_of_folder", str)
     restoring.require_restore_space(manifest, places)
     assert asked == {tmp_path / "disk": 200, tmp_path: 60}
 
@@ -414,7 +414,7 @@ def test_a_dump_that_cannot_be_loaded_leaves_the_old_tables(
     before = everything(idle)
     (backup / "database.dump").write_bytes(b"PGDMP no dump")
     manifest = json.loads((backup / MANIFEST).read_text())
-    file = making.hash_backup_file(backup / "database.dump")
+    file = making.measure_and_hash_backup_file(backup / "database.dump")
     manifest["files"]["database.dump"] = {"bytes": file.bytes, "sha256": file.sha256}
     (backup / MANIFEST).write_text(json.dumps(manifest))
     said = tried("restore", str(backup), "--replace", env=idle.env)

@@ -168,11 +168,11 @@ def test_a_disk_that_is_nearly_full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_https_without_a_trusted_proxy_is_told_with_its_remedy(settings) -> None:
     settings.HTTPS, settings.TRUSTED_PROXIES = True, []
-    [found] = [check for check in fitting.find_conflicting_settings() if check.level is CheckLevel.FAIL]
+    [found] = [check for check in fitting.check_conflicting_settings() if check.level is CheckLevel.FAIL]
     assert "redirects to itself" in found.message
     assert "SIGNALBOX_TRUSTED_PROXIES" in found.remedy
     settings.TRUSTED_PROXIES = ["127.0.0.1"]
-    assert not [check for check in fitting.find_conflicting_settings() if check.level is CheckLevel.FAIL]
+    assert not [check for check in fitting.check_conflicting_settings() if check.level is CheckLevel.FAIL]
 
 
 def test_a_database_that_is_not_there(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_a_database_that_is_down_hides_no_other_figure(monkeypatch: pytest.Monke
 
 def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, settings) -> None:
     settings.DATA_DIR = tmp_path
-    figures.write_metrics_file(figures.new_worker_metrics_file(), {"signalbox_streams_open": 3})
+    figures.write_metrics_file(figures.new_worker_metrics_path(), {"signalbox_streams_open": 3})
     (tmp_path / "metrics" / "1-broken.json").write_text("{")
     gone = json.loads(next(figures.metrics_folder().glob(f"{os.getpid()}-*")).read_text()) | {
         "pid": 2**22 - 1

@@ -24,7 +24,7 @@ from coordinator.actions.upkeep.pruning import (
     PrunableSize,
     RetentionRule,
     apply_retention_rule,
-    load_retention_rules,
+    build_retention_rules,
 )
 from coordinator.models import (
     AuditLog,
@@ -74,7 +74,7 @@ def session(name: str, *, at: datetime = OLD, status: str = "finished", events: 
 
 
 def rule_of(name: str, days: float = 30) -> RetentionRule:
-    return next(one for one in load_retention_rules(**{name.replace("-", "_"): days}) if one.name == name)
+    return next(one for one in build_retention_rules(**{name.replace("-", "_"): days}) if one.name == name)
 
 
 def pruned(name: str, days: float = 30, *, write: bool = True, now: datetime = NOW) -> PrunableSize:
@@ -213,7 +213,7 @@ def test_while_a_step_takes_a_session_s_events_nobody_adds_one() -> None:
             connection.close()
 
     with transaction.atomic():
-        pruning.lock_old_session("ses_old", NOW)
+        pruning.lock_and_require_prunable_session("ses_old", NOW)
         other = threading.Thread(target=add)
         other.start()
         other.join()

@@ -17,7 +17,7 @@ from tests.people import signed_in
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(shared_user, "find_user_home", lambda _uid: tmp_path)
-    monkeypatch.setattr(shared_user, "find_agent_processes", lambda _uid: iter(()))
+    monkeypatch.setattr(shared_user, "iterate_agent_process_names", lambda _uid: iter(()))
     monkeypatch.setattr(shared_user, "is_login_user", lambda _uid: False)
     shared_user.find_shared_user_problem_in_period.cache_clear()
     return tmp_path
@@ -34,7 +34,9 @@ def test_traces_of_agents_in_the_users_home_are_told(home: Path, trace: str) -> 
 
 
 def test_an_agent_at_work_as_the_user_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_user, "find_agent_processes", lambda _uid: iter(["codex", "claude", "codex"]))
+    monkeypatch.setattr(
+        shared_user, "iterate_agent_process_names", lambda _uid: iter(["codex", "claude", "codex"])
+    )
     assert (shared_user.find_shared_user_problem(0) or "").startswith("claude and codex run as root")
 
 
@@ -46,7 +48,7 @@ def test_a_login_user_without_agents_yet_is_told(home: Path, monkeypatch: pytest
 def test_a_process_is_known_by_its_name() -> None:
     Path("/proc/self/comm").write_text("claude")
     try:
-        assert "claude" in set(shared_user.find_agent_processes(os.geteuid()))
+        assert "claude" in set(shared_user.iterate_agent_process_names(os.geteuid()))
     finally:
         Path("/proc/self/comm").write_text("pytest")
 

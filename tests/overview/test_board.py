@@ -43,7 +43,7 @@ def add_session(name: str, status: str = "running", **values: Any) -> Session:
 def add_event(session: Session, kind: str, tool: str | None = None) -> None:
     event = Event.objects.create(session=session, event_type=kind, timestamp="t", tool_name=tool)
     EventContext.objects.create(
-        event=event, session_id=session.pk, instant_us=instants.to_microseconds(NOW), received_at=NOW
+        event=event, session_id=session.pk, instant_us=instants.instant_to_microseconds(NOW), received_at=NOW
     )
 
 

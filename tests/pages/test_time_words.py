@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from coordinator.lib.times import (
-    format_clock_duration,
     format_duration,
     format_relative_time,
     format_rough_duration,
     format_time_ago,
+    format_whole_second_duration,
 )
 from tests.served import ROOT
 
@@ -86,7 +86,7 @@ def test_python_and_javascript_use_the_same_words() -> None:
     assert json.loads(ran.stdout) == {
         "length": [format_duration(one) for one in SECONDS],
         "negative": [format_duration(-one) for one in SECONDS],
-        "clock": [format_clock_duration(one) for one in SECONDS],
+        "clock": [format_whole_second_duration(one) for one in SECONDS],
         "rough": [format_rough_duration(one) for one in SECONDS],
         "before": [format_relative_time(NOW - timedelta(seconds=one), NOW) for one in SECONDS],
         "after": [format_relative_time(NOW + timedelta(seconds=one), NOW) for one in SECONDS],
@@ -94,7 +94,12 @@ def test_python_and_javascript_use_the_same_words() -> None:
 
 
 def test_what_ticks_says_whole_seconds_and_never_less_than_none() -> None:
-    assert [format_clock_duration(one) for one in (-3, 0, 3.9, 61.5)] == ["0 s", "0 s", "3 s", "1m 01s"]
+    assert [format_whole_second_duration(one) for one in (-3, 0, 3.9, 61.5)] == [
+        "0 s",
+        "0 s",
+        "3 s",
+        "1m 01s",
+    ]
 
 
 def test_in_a_sentence_a_distant_time_stays_a_length() -> None:

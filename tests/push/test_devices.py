@@ -244,9 +244,9 @@ def test_a_lost_keyring_is_told_and_not_replaced(
     service: PushService, alice: User, settings, tmp_path
 ) -> None:
     subscribed(service, alice)
-    assert push.find_undecryptable_push_keys() == []
+    assert push.list_undecryptable_push_key_problems() == []
     settings.DATA_DIR = tmp_path / "other"
-    key, device = push.find_undecryptable_push_keys()
+    key, device = push.list_undecryptable_push_key_problems()
     assert key.startswith("The key for push messages: ")
     assert device.startswith("The device Alice's phone of alice: ")
     with pytest.raises(Conflict, match="credential_keys"):

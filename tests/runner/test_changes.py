@@ -42,7 +42,7 @@ class Session:
         self.changes = TurnChanges("ses_1", str(directory), str(state))
 
     def starts(self) -> None:
-        asyncio.run(self.changes.record_directory_at_turn_start())
+        asyncio.run(self.changes.snapshot_directory_at_turn_start())
 
     def ended(self) -> dict[str, dict[str, Any]]:
         return {one["scope"]: one for one in asyncio.run(self.changes.collect_turn_changes())}
@@ -217,6 +217,6 @@ def test_what_a_session_began_with_is_forgotten_after_long(
     (note,) = (tmp_path / "state").rglob("began.json")
     os.utime(note, (0, 0))
     other = TurnChanges("ses_2", str(project), str(tmp_path / "state"))
-    asyncio.run(other.record_directory_at_turn_start())
+    asyncio.run(other.snapshot_directory_at_turn_start())
     assert not note.exists()
     assert changes.SNAPSHOT_RETENTION_SECONDS > 7 * 24 * 3600

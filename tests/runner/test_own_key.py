@@ -20,13 +20,13 @@ pytestmark = pytest.mark.django_db
 def test_the_key_is_made_once_and_again_when_it_was_revoked(tmp_path: Path, settings: Any) -> None:
     settings.DATA_DIR = tmp_path
     now = timezone.now()
-    path = runner.ensure_runner_key(now)
+    path = runner.get_or_create_runner_key_file(now)
     first = path.read_text().strip()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert keys.authenticate_api_key(first, now).scopes == {"runner"}
-    assert runner.ensure_runner_key(now).read_text().strip() == first
+    assert runner.get_or_create_runner_key_file(now).read_text().strip() == first
     keys.invalidate_api_key(ApiKey.objects.get().id, actor=system_actor("command-line"), now=now)
-    second = runner.ensure_runner_key(now).read_text().strip()
+    second = runner.get_or_create_runner_key_file(now).read_text().strip()
     assert keys.authenticate_api_key(second, now).scopes == {"runner"}
     assert first != second
     made = AuditLog.objects.filter(event_type="API_KEY_CREATED").values_list("actor_id", flat=True)

@@ -46,7 +46,7 @@ HELLO = {"protocolVersion": 1, "agentCapabilities": {}}
 def probe(work: Path, *commands: tuple[str, ...]) -> RunnerContext:
     """Return what a runner of this machine would offer, with these agents by their commands."""
     wanted = {f"a{number}": AgentOptions(command=command) for number, command in enumerate(commands)}
-    agents, missing = startable.find_startable_agents(wanted, str(work))
+    agents, missing = startable.find_startable_and_missing_agents(wanted, str(work))
     options = RunnerOptions("http://127.0.0.1:1", KEY, (str(work),), str(work / "state"), passes=("MY_*",))
     guard = guarded_processes.ProcessGuard()
 
@@ -62,7 +62,7 @@ def probe(work: Path, *commands: tuple[str, ...]) -> RunnerContext:
             agents=agents,
             missing=[one for one in missing if one["is_configured"]],
         )
-        await probing.probe_configured_agents(around)
+        await probing.probe_and_keep_answering_agents(around)
         await around.server.close_server_http_client()
         return around
 

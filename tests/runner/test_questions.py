@@ -91,9 +91,11 @@ def _without_the_door(coordinator: SmallCoordinator):  # type: ignore[no-untyped
 
 def test_a_plain_yes_is_never_one_that_lasts() -> None:
     always, once = {"optionId": "a", "kind": "allow_always"}, {"optionId": "o", "kind": "allow_once"}
-    assert agent_options.choose_allow_option([always, once]) == {"optionId": "o"}
-    assert agent_options.choose_allow_option([always], [always]) == {"optionId": "a"}, "a person chose it"
-    outcome = agent_options.choose_allow_option([always])
+    assert agent_options.build_allow_outcome_or_cancel([always, once]) == {"optionId": "o"}
+    assert agent_options.build_allow_outcome_or_cancel([always], [always]) == {"optionId": "a"}, (
+        "a person chose it"
+    )
+    outcome = agent_options.build_allow_outcome_or_cancel([always])
     assert outcome["cancelled"]
     assert "only one that lets more calls run" in outcome["why"]
 
@@ -114,4 +116,4 @@ def test_an_option_that_shares_its_id_with_another_is_never_chosen() -> None:
     ]
     options = agent_options.parse_agent_answer_options(offered)
     assert [option["optionId"] for option in options] == ["c"]
-    assert agent_options.choose_allow_option(options)["cancelled"]
+    assert agent_options.build_allow_outcome_or_cancel(options)["cancelled"]

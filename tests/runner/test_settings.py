@@ -96,7 +96,7 @@ def test_what_is_known_of_a_program_holds_under_any_name(tmp_path: Path) -> None
         "gemini": AgentOptions(enabled=False),
         "mine": AgentOptions(command=(str(tmp_path / "gemini"), "--acp")),
     }
-    (agent,), _ = startable.find_startable_agents(wanted, str(tmp_path))
+    (agent,), _ = startable.find_startable_and_missing_agents(wanted, str(tmp_path))
     assert (agent.name, agent.title, agent.is_configured) == ("mine", "mine", True)
     assert agent.opens_once_a_minute
     assert agent.asking_modes == ("default", "plan")
@@ -116,7 +116,7 @@ def test_agents_are_found_and_those_that_are_missing_say_how_to_get_them(tmp_pat
         "other": AgentOptions(command=("no-such-program",)),
         "goose": AgentOptions(enabled=False),
     }
-    found, missing = startable.find_startable_agents(wanted, str(tmp_path))
+    found, missing = startable.find_startable_and_missing_agents(wanted, str(tmp_path))
     assert [(one.name, one.version) for one in found] == [("gemini", "0.61.0"), ("mine", "")]
     assert found[0].command == (str(tmp_path / "gemini"), "--acp")
     lacking = {one["name"]: one["how"] for one in missing}
@@ -128,7 +128,7 @@ def test_agents_are_found_and_those_that_are_missing_say_how_to_get_them(tmp_pat
 def test_no_variable_of_its_person_has_copilot_ask_nobody(tmp_path: Path) -> None:
     (tmp_path / "copilot").write_text("#!/bin/sh\n")
     (tmp_path / "copilot").chmod(0o755)
-    (agent,), _ = startable.find_startable_agents({}, str(tmp_path))
+    (agent,), _ = startable.find_startable_and_missing_agents({}, str(tmp_path))
     environ = {"COPILOT_ALLOW_ALL": "true", "COPILOT_MODEL": "m"}
     env = environment.build_agent_environment(agent, environ, passes=(), key="", session_id="s", mark="m")
     assert (env["COPILOT_ALLOW_ALL"], env["COPILOT_MODEL"]) == ("false", "m")
@@ -157,7 +157,9 @@ def test_an_adapter_s_version_is_not_its_agent_s(
     (tmp_path / "codex").chmod(0o755)
 
     def versions() -> dict[str, str]:
-        return {one.name: one.version for one in startable.find_startable_agents({}, str(tmp_path))[0]}
+        return {
+            one.name: one.version for one in startable.find_startable_and_missing_agents({}, str(tmp_path))[0]
+        }
 
     assert versions() == {"claude": "2.1.332", "codex": ""}
     monkeypatch.setenv("CLAUDE_CODE_EXECUTABLE", str(other / "dist/index.js"))

@@ -21,7 +21,7 @@ def state(tmp_path: Path) -> str:
 
 
 def make(session_id: str, directory: Path, state: str) -> Path:
-    return Path(asyncio.run(worktrees.create_worktree(session_id, str(directory), state)))
+    return Path(asyncio.run(worktrees.get_or_create_worktree(session_id, str(directory), state)))
 
 
 def remove(session_id: str, directory: Path, state: str, *, discard: bool = False) -> None:
@@ -35,7 +35,9 @@ def branches(project: Path) -> list[str]:
 def test_ten_sessions_begin_at_once_and_do_not_meet(project: Path, state: str) -> None:
     async def all_of_them() -> list[str]:
         names = (f"ses_{number}" for number in range(10))
-        return await asyncio.gather(*(worktrees.create_worktree(name, str(project), state) for name in names))
+        return await asyncio.gather(
+            *(worktrees.get_or_create_worktree(name, str(project), state) for name in names)
+        )
 
     trees = [Path(one) for one in asyncio.run(all_of_them())]
     assert len(set(trees)) == 10

@@ -40,12 +40,16 @@ class Fleet:
 
     def start(self, prompt: str = "hello", **order: Any) -> Run:
         """Order a run that starts a session."""
-        return runs.queue_ordered_run(kind=START, prompt=prompt, actor=OPERATOR, now=self.tick(), **order)
+        return runs.queue_start_or_resume_run(
+            kind=START, prompt=prompt, actor=OPERATOR, now=self.tick(), **order
+        )
 
     def resume(self, session_id: str, prompt: str = "go on", **order: Any) -> Run:
         """Order a run that resumes a session."""
         order = {"session_id": session_id, **order}
-        return runs.queue_ordered_run(kind=RESUME, prompt=prompt, actor=OPERATOR, now=self.tick(), **order)
+        return runs.queue_start_or_resume_run(
+            kind=RESUME, prompt=prompt, actor=OPERATOR, now=self.tick(), **order
+        )
 
     def poll(self, runner: Runner) -> dict[str, Any] | None:
         """Ask once for work."""

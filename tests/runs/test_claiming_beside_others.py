@@ -60,14 +60,14 @@ def test_a_run_far_behind_is_found(fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 
 def deleted_just_before(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """Have the run's session deleted in the moment between finding it and locking it."""
-    locked = claiming.lock_run
+    locked = claiming.lock_session_and_load_run
 
     def deleting(run_id: str) -> Any:
         if run_id == run.run_id:
             Session.objects.filter(pk=run.session_id).delete()
         return locked(run_id)
 
-    monkeypatch.setattr(claiming, "lock_run", deleting)
+    monkeypatch.setattr(claiming, "lock_session_and_load_run", deleting)
 
 
 def test_a_run_deleted_while_it_is_claimed_does_not_hide_the_next(
@@ -86,7 +86,7 @@ def test_a_run_deleted_while_its_runner_is_recovered_does_not_keep_the_others(
     runner = fleet.runner()
     gone, other = fleet.running(runner, fleet.start("a")), fleet.running(runner, fleet.start("b"))
     deleted_just_before(monkeypatch, gone)
-    runners.remove_runner(runner.runner_id, "Runner vanished", fleet.tick())
+    runners.delete_runner_and_recover_runs(runner.runner_id, "Runner vanished", fleet.tick())
     assert fleet.fresh(other).status == "failed"
 
 
@@ -94,5 +94,5 @@ def test_a_broken_poll_whose_run_was_deleted_is_only_a_broken_poll(fleet: Fleet)
     run, runner = fleet.start(), fleet.runner()
     answer = fleet.poll(runner)
     Session.objects.filter(pk=run.session_id).delete()
-    runners.abandon_runner_poll(runner.runner_id, answer, fleet.tick())
+    runners.requeue_undelivered_poll_answer(runner.runner_id, answer, fleet.tick())
     assert fleet.poll(runner) is None

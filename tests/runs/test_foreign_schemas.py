@@ -54,7 +54,7 @@ def test_the_child_finds_what_this_process_finds(order: dict[str, Any]) -> None:
     assert [error["message"] for error in errors] == [
         error["message"] for error in schemas.find_schema_errors(order, flat)
     ]
-    assert parameters.validate_parameters_in_sandbox(order, REFERRING) == errors
+    assert parameters.find_parameter_errors_in_sandbox(order, REFERRING) == errors
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_messages_do_not_repeat_a_whole_value() -> None:
     order = {"a": ["x" * 50_000]}
     for errors in (
         schemas.find_schema_errors(order, ITEM),
-        parameters.validate_parameters_in_sandbox(order, REFERRING),
+        parameters.find_parameter_errors_in_sandbox(order, REFERRING),
     ):
         assert [len(error["message"]) for error in errors] == [schemas.MAX_MESSAGE_LENGTH + 1]
 

@@ -91,7 +91,7 @@ def test_an_unknown_session_cannot_be_resumed(fleet: Fleet) -> None:
     with pytest.raises(NotFound, match="Session not found"):
         fleet.resume("ses_none")
     with pytest.raises(BadRequest, match="session_id is required for resume_session"):
-        runs.queue_ordered_run(kind=RESUME, prompt="x", actor=OPERATOR, now=fleet.now)
+        runs.queue_start_or_resume_run(kind=RESUME, prompt="x", actor=OPERATOR, now=fleet.now)
 
 
 def test_a_chosen_session_id_is_used_once(fleet: Fleet) -> None:

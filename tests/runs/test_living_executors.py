@@ -172,7 +172,7 @@ def test_what_a_runner_kept_goes_with_it(fleet: Fleet) -> None:
     runner = keeper(fleet)
     idle, stopping = turn(fleet, runner, fleet.start()), turn(fleet, runner, fleet.start())
     runs.request_session_stop(stopping.session_id, actor=OPERATOR, now=fleet.tick())
-    runners.remove_runner(runner.runner_id, "gone", fleet.tick())
+    runners.delete_runner_and_recover_runs(runner.runner_id, "gone", fleet.tick())
     assert [status_of(idle), status_of(stopping)] == ["finished", "stopped"]
     resumed = fleet.resume(idle.session_id)
     assert fleet.running(keeper(fleet), resumed).status == "running"
@@ -188,7 +188,7 @@ def test_processes_of_a_runner_that_nobody_knows_are_given_up(fleet: Fleet) -> N
 def test_a_runner_that_restarts_has_none_of_its_processes(fleet: Fleet) -> None:
     runner = keeper(fleet)
     run = turn(fleet, runner, fleet.start())
-    runners.abandon_runner_poll(runner.runner_id, None, fleet.tick())
+    runners.requeue_undelivered_poll_answer(runner.runner_id, None, fleet.tick())
     assert keeper(fleet).runner_id == runner.runner_id
     assert status_of(run) == "finished"
 
@@ -226,11 +226,11 @@ def test_a_second_runner_with_another_command_has_an_id_of_its_own_and_keeps_it(
     assert first.runner_id != second.runner_id
     with pytest.raises(Conflict):
         keeper(fleet, command="other")
-    runners.abandon_runner_poll(second.runner_id, None, fleet.tick())
+    runners.requeue_undelivered_poll_answer(second.runner_id, None, fleet.tick())
     assert keeper(fleet, command="other").runner_id == second.runner_id
 
 
 def test_a_runner_whose_command_changed_while_it_was_away_is_the_same(fleet: Fleet) -> None:
     runner = keeper(fleet)
-    runners.abandon_runner_poll(runner.runner_id, None, fleet.tick())
+    runners.requeue_undelivered_poll_answer(runner.runner_id, None, fleet.tick())
     assert keeper(fleet, command="moved").runner_id == runner.runner_id

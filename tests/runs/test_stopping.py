@@ -104,7 +104,7 @@ def test_a_stop_that_could_not_be_sent_is_told_on_the_next_poll(fleet: Fleet) ->
     run = fleet.running(runner, fleet.start())
     fleet.stop(run)
     lost = fleet.poll(runner)
-    runners.abandon_runner_poll(runner.runner_id, lost, fleet.tick())
+    runners.requeue_undelivered_poll_answer(runner.runner_id, lost, fleet.tick())
     assert fleet.poll(runner) == lost
 
 

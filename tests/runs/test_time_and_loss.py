@@ -54,7 +54,7 @@ def test_a_claimed_run_that_is_never_started_waits_again(fleet: Fleet) -> None:
 def test_a_poll_that_broke_off_gives_its_run_back_at_once(fleet: Fleet) -> None:
     gone, run = fleet.runner("a"), fleet.start()
     answer = fleet.poll(gone)
-    runners.abandon_runner_poll(gone.runner_id, answer, fleet.tick())
+    runners.requeue_undelivered_poll_answer(gone.runner_id, answer, fleet.tick())
     fleet.running(fleet.runner("b"), run)
 
 
@@ -92,7 +92,9 @@ def test_a_runner_that_leaves_has_its_runs_recovered(fleet: Fleet) -> None:
     leaving = fleet.runner("a")
     running, claimed = fleet.running(leaving, fleet.start()), fleet.start()
     fleet.poll(leaving)
-    runners.retire_runner(leaving.runner_id, actor=key_actor_by_name("k"), itself=True, now=fleet.tick())
+    runners.remove_or_deregister_runner(
+        leaving.runner_id, actor=key_actor_by_name("k"), itself=True, now=fleet.tick()
+    )
     assert fleet.fresh(running).status == "failed"
     assert fleet.fresh(claimed).status == "pending"
     with pytest.raises(Unauthorized, match="Runner not registered"):
@@ -101,10 +103,14 @@ def test_a_runner_that_leaves_has_its_runs_recovered(fleet: Fleet) -> None:
 
 def test_a_runner_that_others_deregister_is_told_on_its_poll(fleet: Fleet) -> None:
     runner = fleet.runner()
-    runners.retire_runner(runner.runner_id, actor=key_actor_by_name("k"), itself=False, now=fleet.tick())
+    runners.remove_or_deregister_runner(
+        runner.runner_id, actor=key_actor_by_name("k"), itself=False, now=fleet.tick()
+    )
     assert fleet.poll(runner) == {"deregistered": True}
     with pytest.raises(NotFound, match="Runner not found"):
-        runners.retire_runner(runner.runner_id, actor=key_actor_by_name("k"), itself=False, now=fleet.tick())
+        runners.remove_or_deregister_runner(
+            runner.runner_id, actor=key_actor_by_name("k"), itself=False, now=fleet.tick()
+        )
 
 
 def test_a_live_identity_cannot_be_registered_again(fleet: Fleet) -> None:
@@ -126,7 +132,7 @@ def test_a_stale_identity_is_taken_up_again_and_its_former_runs_are_recovered(fl
 
 def test_a_runner_whose_poll_broke_off_may_come_back_at_once(fleet: Fleet) -> None:
     runner = fleet.runner()
-    runners.abandon_runner_poll(runner.runner_id, None, fleet.tick())
+    runners.requeue_undelivered_poll_answer(runner.runner_id, None, fleet.tick())
     assert fleet.runner().runner_id == runner.runner_id
 
 

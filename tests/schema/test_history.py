@@ -201,7 +201,7 @@ def test_forwards_and_back_with_rows_in_every_table() -> None:
             return
         step = migration.name
         if what == "apply_success":
-            triggers.restore_triggers(connection)
+            triggers.synchronize_feed_triggers(connection)
             schema_at[step] = described()
             for table in sorted(tables(), key=parents_first):
                 if not has_row(table):

@@ -71,7 +71,9 @@ UNREADABLE = [
 
 def in_sql(text: str) -> int | None:
     reader = (
-        "sbx_instant_us(t)" if connection.vendor == "postgresql" else instants.build_sqlite_microseconds("t")
+        "sbx_instant_us(t)"
+        if connection.vendor == "postgresql"
+        else instants.sqlite_text_to_microseconds_sql("t")
     )
     with connection.cursor() as cursor:
         cursor.execute(
@@ -82,7 +84,7 @@ def in_sql(text: str) -> int | None:
 
 def in_python(text: str) -> int | None:
     found = instants.parse_instant(text)
-    return None if found is None else instants.to_microseconds(found)
+    return None if found is None else instants.instant_to_microseconds(found)
 
 
 @pytest.mark.parametrize(("text", "instant"), READABLE.items())
@@ -141,4 +143,4 @@ def test_text_order_is_time_order(one: datetime, other: datetime) -> None:
 
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_microseconds_go_there_and_back(instant: datetime) -> None:
-    assert instants.instant_from_microseconds(instants.to_microseconds(instant)) == instant
+    assert instants.instant_from_microseconds(instants.instant_to_microseconds(instant)) == instant

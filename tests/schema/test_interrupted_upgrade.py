@@ -43,16 +43,16 @@ def sound() -> bool:
 
 def test_the_next_start_puts_up_what_is_missing(interrupted: str) -> None:
     said: list[str] = []
-    startup.prepare_database(migrate=True, say=said.append)
+    startup.check_and_migrate_database(migrate=True, say=said.append)
     assert sound()
     assert said == ["Restored 2 of the feed's triggers that an interrupted upgrade left out."]
-    startup.prepare_database(migrate=True, say=said.append)
+    startup.check_and_migrate_database(migrate=True, say=said.append)
     assert len(said) == 1
 
 
 def test_what_a_newer_version_put_up_is_left_to_it(interrupted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = startup.migrations_on_disk()
     monkeypatch.setattr(startup, "applied_migrations", lambda: known | {("coordinator", "9999_more")})
-    startup.prepare_database(migrate=True, say=lambda _: None)
+    startup.check_and_migrate_database(migrate=True, say=lambda _: None)
     assert interrupted not in triggers.read_current_triggers(connection)
-    triggers.restore_triggers(connection)
+    triggers.synchronize_feed_triggers(connection)

@@ -107,7 +107,7 @@ def verdicts(loader: MigrationLoader, operations: list[Operation]) -> list[bool]
         step_.operations = [operation]
         found.append(
             not migrating.select_unsafe_findings(
-                migrating.judge_migrations([step_], newest.clone(), migrating.MigrationJudge())
+                migrating.list_migration_safety_findings([step_], newest.clone(), migrating.MigrationJudge())
             )
         )
     return found
@@ -122,7 +122,9 @@ def test_who_may_not_index_all_parts_at_once_is_told_how(loader: MigrationLoader
     state = loader.project_state()
     step_ = migrations.Migration("9999_next", "coordinator")
     step_.operations = [migrations.AddIndex("event", models.Index(fields=["reason"], name="a"))]
-    (found,) = migrating.judge_migrations([step_], state, migrating.MigrationJudge(is_large=lambda _: False))
+    (found,) = migrating.list_migration_safety_findings(
+        [step_], state, migrating.MigrationJudge(is_large=lambda _: False)
+    )
     assert "make the index ON ONLY events, then concurrently on each part, and attach those" in found.why
 
 
@@ -133,7 +135,9 @@ def test_what_belongs_to_a_new_table_is_nobody_elses(loader: MigrationLoader) ->
         add(models.TextField(), "mood"),
         migrations.AddIndex("mood", models.Index(fields=["mood"], name="a")),
     ]
-    found = migrating.judge_migrations([both], loader.project_state(), migrating.MigrationJudge())
+    found = migrating.list_migration_safety_findings(
+        [both], loader.project_state(), migrating.MigrationJudge()
+    )
     assert (len(found), migrating.select_unsafe_findings(found)) == (3, [])
 
 
@@ -142,7 +146,7 @@ def test_our_own_migrations_expand_or_say_that_they_contract(loader: MigrationLo
     held = [name for name in names if name >= FIRST_HELD]
     before = max(name for name in names if name < FIRST_HELD)
     state, judge = loader.project_state(("coordinator", before)), migrating.MigrationJudge()
-    found = migrating.judge_migrations(
+    found = migrating.list_migration_safety_findings(
         (loader.disk_migrations["coordinator", name] for name in held), state, judge
     )
     assert [
@@ -168,13 +172,15 @@ def test_a_new_version_does_not_break_the_servers_at_work(
     assert told.getvalue() == "No migration is pending.\n"
     broken = migrations.Migration("9999_next", "coordinator")
     broken.operations = [migrations.RemoveField("apikey", "name"), MADE]
-    found = migrating.judge_migrations([broken], loader.project_state(), migrating.MigrationJudge())
-    monkeypatch.setattr(migrating, "judge_pending_migrations", lambda: found)
-    startup.require_rolling_upgrade_migrations()  # nobody is there
+    found = migrating.list_migration_safety_findings(
+        [broken], loader.project_state(), migrating.MigrationJudge()
+    )
+    monkeypatch.setattr(migrating, "list_pending_migration_safety_findings", lambda: found)
+    startup.require_migrations_safe_for_running_servers()  # nobody is there
     monkeypatch.setattr(health, "count_server_processes", lambda: 2)
     monkeypatch.setattr(startup, "LET_GO_WITHIN", 0.0)
     with pytest.raises(CommandError, match=r"9999_next.*still reads and writes the column.*--migrate-anyway"):
-        startup.require_rolling_upgrade_migrations()
+        startup.require_migrations_safe_for_running_servers()
     with pytest.raises(SystemExit, match="3"):
         call_command("check_migrations", stdout=told)
     assert "UNSAFE  9999_next: Remove field name from apikey" in told.getvalue()

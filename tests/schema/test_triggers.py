@@ -241,7 +241,7 @@ class TestStanding:
             f"{change_triggers.PREFIX}{told.table}_{op}" for told in triggers.FEED_TABLES for op in told.ops
         }
         assert set(expected) == names
-        assert triggers.restore_triggers(connection) == []
+        assert triggers.synchronize_feed_triggers(connection) == []
 
     def test_a_missing_and_a_foreign_one_are_put_right(self) -> None:
         on = " ON agents" if postgres else ""
@@ -254,8 +254,8 @@ class TestStanding:
                 )
             else:
                 cursor.execute("CREATE TRIGGER sbx_feed_old AFTER INSERT ON agents BEGIN SELECT 1; END")
-        assert triggers.restore_triggers(connection) == ["sbx_feed_agents_update", "sbx_feed_old"]
-        assert triggers.restore_triggers(connection) == []
+        assert triggers.synchronize_feed_triggers(connection) == ["sbx_feed_agents_update", "sbx_feed_old"]
+        assert triggers.synchronize_feed_triggers(connection) == []
 
     @pytest.mark.skipif(not postgres, reason="SQLite's triggers have no functions")
     @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ class TestStanding:
     def test_harm_done_by_hand_is_put_right(self, harm: str) -> None:
         with connection.cursor() as cursor:
             cursor.execute(harm)
-        assert "sbx_feed_agents_insert" in triggers.restore_triggers(connection)
+        assert "sbx_feed_agents_insert" in triggers.synchronize_feed_triggers(connection)
         Agent.objects.create(id="a", name="A", default_engine_id="e")
         assert told() == [("agents", "a", None, "insert")]
 

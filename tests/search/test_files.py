@@ -161,7 +161,7 @@ def test_what_pruned_inputs_touched_is_forgotten(session: Session) -> None:
     index_new()
     EventContext.objects.update(received_at=BEGAN)
     bodies = next(
-        rule for rule in pruning.load_retention_rules(event_bodies=1) if rule.name == "event-bodies"
+        rule for rule in pruning.build_retention_rules(event_bodies=1) if rule.name == "event-bodies"
     )
     pruning.apply_retention_rule(bodies, BEGAN + timedelta(days=3), write=True)
     index_new()

@@ -62,7 +62,7 @@ def test_words_of_emptied_events_are_forgotten(session: Session, monkeypatch: py
     index_new()
     EventContext.objects.update(received_at=BEGAN)
     bodies = next(
-        rule for rule in pruning.load_retention_rules(event_bodies=1) if rule.name == "event-bodies"
+        rule for rule in pruning.build_retention_rules(event_bodies=1) if rule.name == "event-bodies"
     )
     pruning.apply_retention_rule(bodies, BEGAN + timedelta(days=3), write=True)
     index_new()
@@ -120,13 +120,13 @@ def test_what_is_rebuilt_meanwhile_is_left_as_it_is(
     index_new()
     Event.objects.filter(pk=row.pk).update(content=[{"type": "text", "text": "after"}])
     index_new()
-    collect = full_text.collect_indexed_words
+    collect = full_text.collect_words_into_temp_tables
 
     def collect_and_rebuild(gone: list[int], stretches: Iterable[tuple[str, str]]) -> None:
         collect(gone, stretches)
         search.rebuild_search_index()
 
-    monkeypatch.setattr(full_text, "collect_indexed_words", collect_and_rebuild)
+    monkeypatch.setattr(full_text, "collect_words_into_temp_tables", collect_and_rebuild)
     search.unindex_deleted_events()
     assert (indexed("before"), indexed("after")) == ([], [row.pk])
     check_index()

@@ -268,7 +268,9 @@ def test_a_session_is_searched_in_place(session):
         ],
     )
     index_new()
-    assert search.search_session_events(session.pk, "needle") == search_index.IndexWalkResult([rows[2].pk])
+    assert search.find_event_ids_in_session(session.pk, "needle") == search_index.IndexWalkResult(
+        [rows[2].pk]
+    )
     shown = (
         signed_in("viewer")
         .get(reverse("sessions:detail", args=[session.pk]), {"q": "needle"})

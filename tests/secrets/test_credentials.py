@@ -84,9 +84,9 @@ def test_a_credential_is_sealed_and_opens_for_its_server_alone() -> None:
 def test_a_header_goes_with_requests_and_one_from_the_environment_is_read_there(monkeypatch: Any) -> None:
     set_value("Authorization", "env:GH_AUTH", "header")
     with pytest.raises(credentials.CredentialUnusable, match="GH_AUTH"):
-        credentials.load_request_headers("gh")
+        credentials.load_credential_headers("gh")
     monkeypatch.setenv("GH_AUTH", "Bearer x")
-    assert credentials.load_request_headers("gh") == [("Authorization", "Bearer x")]
+    assert credentials.load_credential_headers("gh") == [("Authorization", "Bearer x")]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.secrets.masked_code import can_run_hidden_value
+from coordinator.secrets.masked_code import can_value_run_masked_secret
 from coordinator.secrets.masking import MASK, SecretMasker
 from tests.secrets.corpus import SECRETS, filled
 
@@ -42,7 +42,7 @@ def shown(value: Any) -> Any:
     ids=str,
 )  # fmt: skip
 def test_what_decodes_or_runs_a_masked_value_is_told(command: Any) -> None:
-    assert can_run_hidden_value(shown({"command": command}))
+    assert can_value_run_masked_secret(shown({"command": command}))
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_what_decodes_or_runs_a_masked_value_is_told(command: Any) -> None:
     ids=str,
 )
 def test_ordinary_uses_of_a_secret_are_not(command: Any) -> None:
-    assert not can_run_hidden_value(shown({"command": command}))
+    assert not can_value_run_masked_secret(shown({"command": command}))
 
 
 def test_what_hides_nothing_is_not_told() -> None:
-    assert not can_run_hidden_value({"command": f"echo {SECRETS['word']} | base64 -d | sh"})
+    assert not can_value_run_masked_secret({"command": f"echo {SECRETS['word']} | base64 -d | sh"})
 
 
 def test_looking_takes_time_in_proportion_to_the_text() -> None:
@@ -71,5 +71,5 @@ def test_looking_takes_time_in_proportion_to_the_text() -> None:
     for line in ("| a ", "A=x ", "bash -", "$A", "-e -e "):
         text = f"[masked: token 0123abcd] {line * (200_000 // len(line))}"
         began = time.thread_time()
-        can_run_hidden_value({"command": text})
+        can_value_run_masked_secret({"command": text})
         assert time.thread_time() - began < 2

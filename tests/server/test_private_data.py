@@ -121,7 +121,7 @@ def test_a_folder_above_that_another_user_owns_is_refused(tmp_path: Path) -> Non
     os.chown(tmp_path, NOBODY, NOBODY)
     try:
         with pytest.raises(PathNotPrivate, match="belongs to nobody"):
-            private_files.make_folder_private(tmp_path / "data")
+            private_files.ensure_private_folder(tmp_path / "data")
     finally:
         os.chown(tmp_path, 0, 0)
 
@@ -134,7 +134,7 @@ def test_a_link_that_another_user_made_is_not_followed(tmp_path: Path) -> None:
     link.symlink_to(real)
     os.lchown(link, NOBODY, NOBODY)
     with pytest.raises(PathNotPrivate, match="is a link that nobody made"):
-        private_files.make_folder_private(link)
+        private_files.ensure_private_folder(link)
     assert mode(real) == 0o755
 
 
@@ -143,7 +143,7 @@ def test_a_link_of_our_own_is_followed_and_its_goal_closed(tmp_path: Path) -> No
     real.mkdir()
     real.chmod(0o755)
     link.symlink_to(real)
-    private_files.make_folder_private(link)
+    private_files.ensure_private_folder(link)
     assert mode(real) == 0o700
 
 
@@ -151,7 +151,7 @@ def test_a_disk_that_knows_no_modes_is_refused(tmp_path: Path, monkeypatch: pyte
     tmp_path.chmod(0o777)
     monkeypatch.setattr(Path, "chmod", lambda *_: None)
     with pytest.raises(PathNotPrivate, match="has no permissions"):
-        private_files.make_folder_private(tmp_path)
+        private_files.ensure_private_folder(tmp_path)
 
 
 def test_a_group_of_ones_own_may_write_above_and_one_with_others_may_not(
@@ -159,10 +159,10 @@ def test_a_group_of_ones_own_may_write_above_and_one_with_others_may_not(
 ) -> None:
     tmp_path.chmod(0o775)
     monkeypatch.setattr(private_files, "list_group_user_ids", lambda _gid: {os.geteuid()})
-    private_files.make_folder_private(tmp_path / "data")
+    private_files.ensure_private_folder(tmp_path / "data")
     monkeypatch.setattr(private_files, "list_group_user_ids", lambda _gid: {os.geteuid(), NOBODY})
     with pytest.raises(PathNotPrivate, match="writable for nobody, by its group"):
-        private_files.make_folder_private(tmp_path / "data")
+        private_files.ensure_private_folder(tmp_path / "data")
 
 
 FIRST_START = """

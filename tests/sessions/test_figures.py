@@ -16,7 +16,7 @@ from coordinator.sessions.events import NewEvent
 from tests.timelines import BEGAN, add_events, called, make_session, said
 
 pytestmark = pytest.mark.django_db
-BEGAN_US = instants.to_microseconds(BEGAN)
+BEGAN_US = instants.instant_to_microseconds(BEGAN)
 
 
 def use_model(session_id, cost, tokens=10):

@@ -15,8 +15,8 @@ from coordinator.sessions.timeline import (
     count_session_events,
     counts,
     density,
-    load_recent_event_counts,
-    load_session_density,
+    load_cached_density_slots,
+    load_cached_event_counts,
 )
 from dashboard.timeline.minimap import build_minimap
 from tests.people import signed_in
@@ -56,7 +56,7 @@ def us(second: float) -> int:
 
 def slots_of(session: Session):
     found = count_session_events(session.pk)
-    return load_session_density(session.pk, total=found.total, errors=found.errors)
+    return load_cached_density_slots(session.pk, total=found.total, errors=found.errors)
 
 
 def asked(session: Session, second: float, status: str) -> None:
@@ -120,9 +120,9 @@ def test_questions_are_marked_and_looked_up_anew() -> None:
 def test_a_session_that_has_not_changed_is_not_counted_again(django_assert_num_queries) -> None:
     session = told([float(second) for second in range(200)])
     counts = count_session_events(session.pk)
-    load_session_density(session.pk, total=counts.total, errors=counts.errors)
+    load_cached_density_slots(session.pk, total=counts.total, errors=counts.errors)
     with django_assert_num_queries(1):  # the requests
-        load_session_density(session.pk, total=counts.total, errors=counts.errors)
+        load_cached_density_slots(session.pk, total=counts.total, errors=counts.errors)
 
 
 def test_the_frame_stands_where_the_window_is() -> None:
@@ -167,8 +167,8 @@ def test_many_readers_of_a_growing_session_count_it_once(monkeypatch: pytest.Mon
     session = told([0.0, 1.0])
     clock = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    assert load_recent_event_counts(session.pk).total == 2
+    assert load_cached_event_counts(session.pk).total == 2
     Event.objects.create(session=session, event_type="message", timestamp="")
-    assert load_recent_event_counts(session.pk).total == 2
+    assert load_cached_event_counts(session.pk).total == 2
     clock[0] += counts.RECENT_SECONDS + 1
-    assert load_recent_event_counts(session.pk).total == 3
+    assert load_cached_event_counts(session.pk).total == 3

@@ -21,7 +21,7 @@ from coordinator.models import Event, PermissionContext, PermissionRequest, Sess
 from coordinator.sessions.timeline import SessionTimeline, build_window_rows
 from dashboard.timeline import updates as news_module
 from dashboard.timeline.query import TimelineQuery
-from dashboard.timeline.rows import prepare_timeline_rows
+from dashboard.timeline.rows import build_timeline_row_displays
 from dashboard.timeline.updates import draw_session_summary, draw_timeline_updates
 from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
 
@@ -44,7 +44,7 @@ def told_of(rows: Sequence[Event], first: int = 1) -> list[FeedChange]:
 def on_the_page(session: Session, **wishes: Any) -> list[str]:
     """Return the rows as the page draws them for a reader with these filters."""
     timeline = SessionTimeline(session.pk, TimelineQuery(**wishes).build_event_filters_of_query(None))
-    rows = prepare_timeline_rows(
+    rows = build_timeline_row_displays(
         build_window_rows(timeline, timeline.read_last_events(100), session), session
     )
     return [

@@ -14,9 +14,9 @@ from dashboard.looks.shell import build_shell_outputs
 from dashboard.text.terminal import (
     MAX_CHARACTERS,
     MAX_COLUMNS,
+    has_terminal_codes,
     list_terminal_spans,
     render_text_to_terminal_screen,
-    shows_terminal_codes,
 )
 
 
@@ -100,7 +100,7 @@ def test_everything_is_escaped_and_only_known_classes_are_drawn() -> None:
 
 
 def test_a_text_without_codes_is_drawn_as_before() -> None:
-    assert not shows_terminal_codes("one\r\ntwo\n\ttabs")
+    assert not has_terminal_codes("one\r\ntwo\n\ttabs")
     (part,) = build_output_parts("one\r\ntwo")
     assert (part.kind, part.value, part.terminal) == ("text", "one\r\ntwo", ())
 

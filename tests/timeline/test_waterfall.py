@@ -18,7 +18,7 @@ from tests.people import signed_in
 from tests.timelines import BEGAN, add_events, began, called, make_session, said
 
 SECOND = 1_000_000
-START = instants.to_microseconds(BEGAN)
+START = instants.instant_to_microseconds(BEGAN)
 NOW = BEGAN + timedelta(seconds=100)
 
 

@@ -29,7 +29,7 @@ from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.dialects.hooks import AgentHook
 from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
 from coordinator.dialects.otlp_traces import convert_otlp_traces_to_reports
-from coordinator.edge.ingest.otlp import assign_events_to_sessions
+from coordinator.edge.ingest.otlp import create_sessions_and_assign_events
 from coordinator.identity.keys import LOCAL_PROGRAM
 from coordinator.lib import instants
 from coordinator.models import Event, Session
@@ -141,6 +141,6 @@ def told_by_telemetry(agent: str) -> None:
 def sent(kind: str, body: Any, now: datetime) -> list[NewEvent]:
     """Record one export as the door of telemetry does; return the events that it made."""
     reports = (convert_otlp_logs_to_reports if kind == "logs" else convert_otlp_traces_to_reports)(body, now)
-    events = assign_events_to_sessions(reports, LOCAL_PROGRAM, now)
+    events = create_sessions_and_assign_events(reports, LOCAL_PROGRAM, now)
     record_events(events, now)
     return events

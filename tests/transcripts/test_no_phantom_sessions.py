@@ -12,7 +12,7 @@ from coordinator.actions.sessions import reported_sessions
 from coordinator.actions.sessions.events import record_events
 from coordinator.dialects import codex
 from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
-from coordinator.edge.ingest.otlp import assign_events_to_sessions
+from coordinator.edge.ingest.otlp import create_sessions_and_assign_events
 from coordinator.identity.keys import KeyIdentity
 from coordinator.models import Event, EventContext, Session
 from coordinator.sessions.reports import SessionLocation
@@ -118,7 +118,7 @@ def test_nobody_draws_another_s_telemetry_into_their_session() -> None:
     hook("UserPromptSubmit", prompt="Say hi.", turn_id="t2", agent_id=THREAD, agent_type="default")
     reports = convert_otlp_logs_to_reports(export(prompt(THREAD, "Mine.")), timezone.now())
     stranger = KeyIdentity(id=9, name="other", scopes=frozenset({"agent"}), agent_id="other")
-    events = assign_events_to_sessions(reports, stranger, timezone.now())
+    events = create_sessions_and_assign_events(reports, stranger, timezone.now())
     assert {event.session_id for event in events} == {Session.objects.get(executor_session_id=THREAD).pk}
 
 

@@ -63,7 +63,7 @@ def downloaded(client: Client) -> zipfile.ZipFile:
 def test_the_file_alone_shows_who_approved_exactly_what(
     people: dict[str, User], decided: str, tmp_path: Path
 ) -> None:
-    key = keys.load_audit_signer().public_verifier.public_key_text
+    key = keys.load_or_create_audit_signer().public_verifier.public_key_text
     with downloaded(callers.browser(people["viewer"])) as made:
         assert made.testzip() is None
         made.extractall(tmp_path)

@@ -22,7 +22,10 @@ def test_nobody_finds_half_a_key(key_file: Path, monkeypatch: pytest.MonkeyPatch
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", look)
-    assert keys.load_audit_signer().private_key_text == keys.load_audit_signer().private_key_text
+    assert (
+        keys.load_or_create_audit_signer().private_key_text
+        == keys.load_or_create_audit_signer().private_key_text
+    )
     assert there == [False]
     assert list(key_file.parent.iterdir()) == [key_file]
 
@@ -37,5 +40,5 @@ def test_who_comes_second_takes_the_key_of_the_first(key_file: Path, monkeypatch
         link(made, to)
 
     monkeypatch.setattr(os, "link", be_slower)
-    assert keys.load_audit_signer().private_key_text == first.private_key_text
+    assert keys.load_or_create_audit_signer().private_key_text == first.private_key_text
     assert list(key_file.parent.iterdir()) == [key_file]

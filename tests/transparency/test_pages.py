@@ -82,7 +82,7 @@ def test_the_page_to_verify_has_the_key_the_checkpoint_and_the_program(
     seal()
     settings.AUDIT_CHECKPOINTS = ["file:/nowhere/kept"]
     shown = page(viewer, "verify")
-    assert keys.load_audit_signer().public_verifier.public_key_text in shown
+    assert keys.load_or_create_audit_signer().public_verifier.public_key_text in shown
     assert AuditCheckpoint.objects.get().note.split("\n")[2] in shown
     assert "file:/nowhere/kept" in shown
     settings.AUDIT_CHECKPOINTS = ["nonsense"]

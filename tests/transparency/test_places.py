@@ -64,7 +64,7 @@ class Witness(ThreadingHTTPServer):
         old, *path = head.split("\n")
         assert self.log_key is not None
         read = SignedNote.parse(note)
-        assert read.find_signing_keys([self.log_key]) == [self.log_key]
+        assert read.verify_and_list_signing_keys([self.log_key]) == [self.log_key]
         checkpoint, since = LogCheckpoint.parse(read.text), int(old.removeprefix("old "))
         if since != self.known[0]:
             return 409, f"{self.known[0]}\n"
@@ -161,14 +161,17 @@ def test_a_witness_signs_and_its_signature_is_in_every_later_proof(
     settings.AUDIT_CHECKPOINTS = [f"witness:{witness.key.public_key_text} {witness.url}/w"]
     (row, *_) = write(3)
     sealing.sign_audit_checkpoint(timezone.now())
-    witness.log_key = keys.load_audit_signer().public_verifier
+    witness.log_key = keys.load_or_create_audit_signer().public_verifier
     sealing.seal_and_send_audit_log(timezone.now())
     write(4)
     sealing.seal_and_send_audit_log(timezone.now())
     newest = AuditCheckpoint.objects.order_by("-tree_size")[0]
     assert witness.known == (7, bytes(newest.root_hash))
-    log_key = keys.load_audit_signer().public_verifier
-    assert SignedNote.parse(newest.note).find_signing_keys([log_key, witness.key]) == [log_key, witness.key]
+    log_key = keys.load_or_create_audit_signer().public_verifier
+    assert SignedNote.parse(newest.note).verify_and_list_signing_keys([log_key, witness.key]) == [
+        log_key,
+        witness.key,
+    ]
     assert witness.key.name in proofs.build_proof_for_row(row).proof_file_text
     assert proofs.find_log_entry_status(row).witness_names == [witness.key.name]
 
@@ -179,7 +182,7 @@ def test_a_witness_that_knows_more_than_we_thought_is_asked_from_there(
     settings.AUDIT_CHECKPOINTS = [f"witness:{witness.key.public_key_text} {witness.url}/w"]
     write(3)
     sealing.sign_audit_checkpoint(timezone.now())
-    witness.log_key = keys.load_audit_signer().public_verifier
+    witness.log_key = keys.load_or_create_audit_signer().public_verifier
     sealing.seal_and_send_audit_log(timezone.now())
     AuditDelivery.objects.all().delete()
     write(2)
@@ -194,7 +197,7 @@ def test_a_signature_that_is_not_the_witness_s_is_no_signature(
     settings.AUDIT_CHECKPOINTS = [f"witness:{witness.key.public_key_text} {witness.url}/w"]
     write(3)
     sealing.sign_audit_checkpoint(timezone.now())
-    witness.log_key = keys.load_audit_signer().public_verifier
+    witness.log_key = keys.load_or_create_audit_signer().public_verifier
     witness.private = Ed25519PrivateKey.generate()
     sealing.seal_and_send_audit_log(timezone.now())
     assert "is wrong" in (Job.objects.get(name=state.SEND_CHECKPOINT).error or "")

@@ -85,8 +85,10 @@ def test_a_checkpoint_is_signed_by_a_key_outside_the_database(write: Write, key_
     checkpoint = LogCheckpoint.parse(note.text)
     assert (checkpoint.size, checkpoint.root) == (5, bytes(made.root_hash))
     (key,) = keys.load_log_verifiers()
-    assert note.find_signing_keys([key]) == [key]
-    assert AuditKey.objects.get().verifier == keys.load_audit_signer().public_verifier.public_key_text
+    assert note.verify_and_list_signing_keys([key]) == [key]
+    assert (
+        AuditKey.objects.get().verifier == keys.load_or_create_audit_signer().public_verifier.public_key_text
+    )
 
 
 def test_nothing_new_makes_no_checkpoint(write: Write) -> None:
@@ -110,7 +112,7 @@ def test_two_processes_that_seal_the_same_entries_make_one_checkpoint(
 def test_a_new_key_signs_from_then_on_and_old_checkpoints_stay_good(write: Write, key_file: Path) -> None:
     write(2)
     seal()
-    old = keys.load_audit_signer()
+    old = keys.load_or_create_audit_signer()
     new = keys.replace_audit_key()
     assert (new.name, new.seed != old.seed) == (old.name, True)
     write(2)

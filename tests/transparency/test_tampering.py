@@ -204,7 +204,7 @@ def test_a_checkpoint_that_was_edited_is_not_trusted(sealed: list[AuditLog]) -> 
 
 
 def test_a_checkpoint_of_a_stranger_is_not_trusted(sealed: list[AuditLog]) -> None:
-    stranger = sealing.keys.NoteSigner.generate_note_signer(sealing.keys.find_log_origin())
+    stranger = sealing.keys.NoteSigner.generate_note_signer(sealing.keys.find_or_generate_log_origin())
     root = merkle.leaf_hash(b"anything")
     forged = stranger.sign_note(sealing.LogCheckpoint(stranger.name, 20, root).checkpoint_text)
     assert findings(forged) == ["No known key of this log has signed given checkpoint 1."]

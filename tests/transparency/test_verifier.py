@@ -57,7 +57,7 @@ def command(*words: str) -> str:
 def test_a_proof_tells_who_approved_what_and_when(write: Write, verify: Callable[..., Any]) -> None:
     rows = write(9)
     seal()
-    key = keys.load_audit_signer().public_verifier.public_key_text
+    key = keys.load_or_create_audit_signer().public_verifier.public_key_text
     for row in rows:
         code, said = verify(proofs.build_proof_for_row(row).proof_file_text, "--key", key)
         assert code == 0, said
@@ -72,7 +72,7 @@ def test_a_proof_with_another_entry_in_it_does_not_hold(write: Write, verify: Ca
     seal()
     text, key = (
         proofs.build_proof_for_row(row).proof_file_text,
-        keys.load_audit_signer().public_verifier.public_key_text,
+        keys.load_or_create_audit_signer().public_verifier.public_key_text,
     )
     entry = next(line for line in text.splitlines() if line.startswith("extra "))
     forged = base64.b64encode(base64.b64decode(entry[6:]).replace(b"make 3", b"make 4")).decode()
@@ -80,10 +80,14 @@ def test_a_proof_with_another_entry_in_it_does_not_hold(write: Write, verify: Ca
     assert (code, "The entry is not in the log that was signed" in said) == (1, True)
     code, said = verify(text.replace("index 3", "index 4"), "--key", key)
     assert code == 1
-    other = keys.NoteSigner.generate_note_signer(keys.find_log_origin()).public_verifier.public_key_text
+    other = keys.NoteSigner.generate_note_signer(
+        keys.find_or_generate_log_origin()
+    ).public_verifier.public_key_text
     code, said = verify(text, "--key", other)
     assert (code, "The log's key has not signed this checkpoint" in said) == (1, True)
-    code, said = verify(text, "--key", key, "--witness", other.replace(keys.find_log_origin(), "w"))
+    code, said = verify(
+        text, "--key", key, "--witness", other.replace(keys.find_or_generate_log_origin(), "w")
+    )
     assert code == 1
 
 
@@ -94,11 +98,14 @@ def test_an_export_holds_until_a_line_is_changed(
     seal()
     AuditLog.objects.filter(pk=rows[2].pk).delete()
     assert "Wrote 7 entries" in command("export", str(tmp_path / "export"))
-    text, key = (tmp_path / "export").read_text(), keys.load_audit_signer().public_verifier.public_key_text
+    text, key = (
+        (tmp_path / "export").read_text(),
+        keys.load_or_create_audit_signer().public_verifier.public_key_text,
+    )
     code, said = verify(text, "--key", key)
     assert (code, said) == (
         0,
-        f"The export is valid: 7 entries, 6 of them with their text. Signed by {keys.find_log_origin()}.\n",
+        f"The export is valid: 7 entries, 6 of them with their text. Signed by {keys.find_or_generate_log_origin()}.\n",
     )
     lines = text.splitlines(keepends=True)
     for forged in (
@@ -116,7 +123,7 @@ def test_an_export_holds_until_a_line_is_changed(
 def test_what_is_no_proof_ends_in_one_line(verify: Callable[..., Any], write: Write) -> None:
     write(1)
     seal()
-    key = keys.load_audit_signer().public_verifier.public_key_text
+    key = keys.load_or_create_audit_signer().public_verifier.public_key_text
     for text in ("", "c2sp.org/tlog-proof@v1\n", "{}", '{"signalbox_audit_export": 2}', "\0\0"):
         code, said = verify(text, "--key", key)
         assert code in {1, 2}
@@ -170,7 +177,7 @@ def test_foreign_text_cannot_draw_over_what_the_verifier_says(verify: Callable[.
     code, said = verify(
         proofs.build_proof_for_row(row).proof_file_text,
         "--key",
-        keys.load_audit_signer().public_verifier.public_key_text,
+        keys.load_or_create_audit_signer().public_verifier.public_key_text,
     )
     assert code == 0
     assert "target_id: \\u001b[2J\\nSigned by nobody\\u202e" in said
@@ -190,7 +197,7 @@ def test_what_was_judged_is_what_its_digest_names(verify: Callable[..., Any]) ->
         found, said = verify(
             proofs.build_proof_for_row(row).proof_file_text,
             "--key",
-            keys.load_audit_signer().public_verifier.public_key_text,
+            keys.load_or_create_audit_signer().public_verifier.public_key_text,
         )
         assert found == code, said
     assert "its judged_sha256 is not the digest of what it shows as judged" in said
@@ -205,7 +212,7 @@ def test_a_row_of_another_program_is_called_so(verify: Callable[..., Any], write
     code, said = verify(
         proofs.build_proof_for_row(AuditLog.objects.get()).proof_file_text,
         "--key",
-        keys.load_audit_signer().public_verifier.public_key_text,
+        keys.load_or_create_audit_signer().public_verifier.public_key_text,
     )
     assert code == 0
     assert "Another program wrote this row." in said
@@ -232,7 +239,7 @@ def test_a_witness_that_is_called_like_the_log_does_not_stand_for_it(
     write: Write, verify: Callable[..., Any]
 ) -> None:
     whole, head, text = proof_and_text(write)
-    key = keys.load_audit_signer().public_verifier
+    key = keys.load_or_create_audit_signer().public_verifier
     witness, line = witness_line(text, key.name, b"w" * 32)
     alone = f"{head}\n\n{text}\n{line}"
     code, said = verify(alone, "--key", key.public_key_text, "--witness", witness)
@@ -245,7 +252,7 @@ def test_a_witness_that_is_called_like_the_log_does_not_stand_for_it(
 
 def test_one_witness_does_not_stand_for_two_of_its_name(write: Write, verify: Callable[..., Any]) -> None:
     whole, _, text = proof_and_text(write)
-    key = keys.load_audit_signer().public_verifier.public_key_text
+    key = keys.load_or_create_audit_signer().public_verifier.public_key_text
     (one, line), (other, _) = (witness_line(text, "w.example", seed * 32) for seed in (b"1", b"2"))
     assert verify(whole + line, "--key", key, "--witness", one)[0] == 0
     code, said = verify(whole + line, "--key", key, "--witness", one, "--witness", other)
@@ -256,7 +263,7 @@ def test_one_witness_does_not_stand_for_two_of_its_name(write: Write, verify: Ca
 
 def test_a_key_is_taken_for_what_it_is_alone(write: Write, verify: Callable[..., Any]) -> None:
     whole, head, text = proof_and_text(write)
-    signer = keys.load_audit_signer()
+    signer = keys.load_or_create_audit_signer()
     own, own_line = witness_line(text, "w.example", signer.seed)  # the log's own key, as a witness
     code, said = verify(whole + own_line, "--key", signer.public_verifier.public_key_text, "--witness", own)
     assert (code, "Two of these keys are one" in said) == (1, True)
@@ -288,7 +295,11 @@ def test_other_spellings_of_a_proof_are_refused(
     whole, _, _ = proof_and_text(write)
     assert old in whole
     assert (
-        verify(whole.replace(old, new), "--key", keys.load_audit_signer().public_verifier.public_key_text)[0]
+        verify(
+            whole.replace(old, new),
+            "--key",
+            keys.load_or_create_audit_signer().public_verifier.public_key_text,
+        )[0]
         != 0
     )
 
@@ -297,7 +308,11 @@ def test_a_witness_s_impossible_time_is_refused_in_a_line(write: Write, verify: 
     whole, _, text = proof_and_text(write)
     witness, line = witness_line(text, "w.example", b"w" * 32, at=2**63)
     code, said = verify(
-        whole + line, "--key", keys.load_audit_signer().public_verifier.public_key_text, "--witness", witness
+        whole + line,
+        "--key",
+        keys.load_or_create_audit_signer().public_verifier.public_key_text,
+        "--witness",
+        witness,
     )
     assert (code, "Traceback" in said) == (1, False)
 

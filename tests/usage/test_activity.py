@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions.usage.activity import count_tool_activity_by_hour
+from coordinator.actions.usage.activity import refresh_due_activity_hours
 from coordinator.models import ActivityHour, Agent, CountedHour, Event, EventContext, Session
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.usage.activity import (
@@ -60,7 +60,7 @@ class TestCounting:
             report(at=at)
         report("Read", error="no such file")
         report(agent=None)
-        count_tool_activity_by_hour(NOW)
+        refresh_due_activity_hours(NOW)
         assert counted() == [
             (-72, "robot", "Bash", 1, 0),
             (-1, "robot", "Bash", 1, 0),
@@ -73,47 +73,47 @@ class TestCounting:
         report(kind="pre_tool")
         report(took=700)
         report(took=650, source=BY_GATEWAY)
-        count_tool_activity_by_hour(NOW)
+        refresh_due_activity_hours(NOW)
         (row,) = ActivityHour.objects.all()
         assert (row.calls, row.within_1s, row.longer) == (1, 1, 0)
 
     def test_counting_again_replaces_and_finds_what_was_committed_late(self):
         report()
-        count_tool_activity_by_hour(NOW)
+        refresh_due_activity_hours(NOW)
         report()
-        count_tool_activity_by_hour(NOW + timedelta(minutes=1))
+        refresh_due_activity_hours(NOW + timedelta(minutes=1))
         assert counted() == [(0, "robot", "Bash", 2, 0)]
 
     def test_an_hour_that_is_over_and_settled_is_counted_no_more(self):
         report(at=NOW - HOUR)
-        count_tool_activity_by_hour(NOW)
+        refresh_due_activity_hours(NOW)
         report(at=NOW - HOUR)
-        count_tool_activity_by_hour(NOW + timedelta(minutes=1))
+        refresh_due_activity_hours(NOW + timedelta(minutes=1))
         assert counted() == [(-1, "robot", "Bash", 1, 0)]
 
     def test_an_hour_counted_as_it_ran_is_counted_once_more_after_its_end(self):
-        count_tool_activity_by_hour(NOW)
+        refresh_due_activity_hours(NOW)
         report()
-        count_tool_activity_by_hour(NOW + HOUR)
+        refresh_due_activity_hours(NOW + HOUR)
         assert counted() == [(0, "robot", "Bash", 1, 0)]
 
     def test_an_hour_that_took_long_to_count_rests(self):
         report()
-        count_tool_activity_by_hour(NOW)
+        refresh_due_activity_hours(NOW)
         CountedHour.objects.filter(hour=hours_since_1970(NOW)).update(took_ms=10_000)
         report()
-        count_tool_activity_by_hour(NOW + timedelta(minutes=3))
+        refresh_due_activity_hours(NOW + timedelta(minutes=3))
         assert counted() == [(0, "robot", "Bash", 1, 0)]
-        count_tool_activity_by_hour(NOW + timedelta(minutes=4))
+        refresh_due_activity_hours(NOW + timedelta(minutes=4))
         assert counted() == [(0, "robot", "Bash", 2, 0)]
 
     def test_counts_outlive_their_events_and_are_forgotten_after_five_weeks(self):
         report()
-        count_tool_activity_by_hour(NOW + HOUR)
+        refresh_due_activity_hours(NOW + HOUR)
         Session.objects.all().delete()
-        count_tool_activity_by_hour(NOW + timedelta(days=2))
+        refresh_due_activity_hours(NOW + timedelta(days=2))
         assert counted() == [(0, "robot", "Bash", 1, 0)]
-        count_tool_activity_by_hour(NOW + timedelta(days=36))
+        refresh_due_activity_hours(NOW + timedelta(days=36))
         assert counted() == []
         assert not CountedHour.objects.filter(hour=hours_since_1970(NOW)).exists()
 
@@ -123,7 +123,7 @@ class TestReading:
         Agent.objects.create(id="agent.robot", name="Robot", default_engine_id="mind.x")
         for name in ("robot", "agent.robot", "stranger"):
             report(agent=name)
-        count_tool_activity_by_hour(NOW)
+        refresh_due_activity_hours(NOW)
         rows = load_calls_by_agent_and_hour(
             filter_activity_hours(hours_since_1970(NOW), hours_since_1970(NOW))
         )
@@ -136,7 +136,7 @@ class TestReading:
         for took in (*[90] * 50, *[400] * 45, *[4_000] * 4, 7_200_000):
             report(took=took)
         report()  # nobody said how long it took
-        count_tool_activity_by_hour(NOW)
+        refresh_due_activity_hours(NOW)
         hours = (hours_since_1970(NOW - 3 * HOUR), hours_since_1970(NOW))
         totals = load_calls_by_tool(filter_activity_hours(*hours))["Bash"]
         assert (totals.calls, totals.timed_call_count) == (101, 100)
@@ -158,7 +158,7 @@ class TestPages:
             report(at=now, took=30)
         report("Read", at=now - timedelta(days=10), error="gone")
         report("Grep", at=now, agent="stranger")
-        count_tool_activity_by_hour(now)
+        refresh_due_activity_hours(now)
 
     def test_the_overview_shows_activity_by_hour_and_by_agent(self):
         shown = text(signed_in("viewer").get("/ui/"))

@@ -19,7 +19,7 @@ from coordinator.models import (
     SessionTitle,
     UsageDay,
 )
-from coordinator.search.events import search_session_events
+from coordinator.search.events import find_event_ids_in_session
 from coordinator.usage.reading import load_usage_by_session
 from tests.transcripts.test_telemetry import span, traces
 from tests.usage.test_telemetry import CHAT, TALK, figures, take
@@ -86,12 +86,12 @@ def test_search_finds_what_was_moved_in_its_new_session() -> None:
     take(unnamed_part())
     run_indexing_slice()
     apart = Session.objects.exclude(pk=session.pk).get()
-    found = search_session_events(apart.pk, "quetzal")
+    found = find_event_ids_in_session(apart.pk, "quetzal")
     assert found is not None
     assert found.ids
     take(traces(span(1, NOW, gen_ai__operation__name="invoke_agent", **TALK)))
     unindex_deleted_events()
-    moved = search_session_events(session.pk, "quetzal")
+    moved = find_event_ids_in_session(session.pk, "quetzal")
     assert moved is not None
     assert list(moved.ids) == list(found.ids)
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from coordinator.actions import notifications
 from coordinator.actions.notifications import delivering
-from coordinator.actions.usage.limits import MAX_LIMITS, record_limits
+from coordinator.actions.usage.limits import MAX_LIMITS, record_subscription_limit_readings
 from coordinator.client import status_line
 from coordinator.client.transcript_lines import FIELD
 from coordinator.errors import UnprocessableRequest
@@ -26,7 +26,7 @@ from coordinator.lib import instants
 from coordinator.models import Notification, NotificationTarget, SubscriptionLimit
 from coordinator.notifications.messages import build_message_text
 from coordinator.usage.limit_readings import LimitReading, parse_codex_rate_limits
-from coordinator.usage.limits import load_limit_states
+from coordinator.usage.limits import load_recent_limit_states
 from tests.people import person, signed_in
 from tests.served import Served
 from tests.usage.test_page import spend
@@ -54,11 +54,11 @@ CODEX = {
 
 
 def reading(used: float, minutes: int = 300, hours: float = 2) -> LimitReading:
-    return LimitReading("", minutes, used, instants.to_microseconds(NOW + timedelta(hours=hours)))
+    return LimitReading("", minutes, used, instants.instant_to_microseconds(NOW + timedelta(hours=hours)))
 
 
 def record(*readings: LimitReading, at: datetime = NOW, now: datetime = NOW, host: str = "build") -> None:
-    record_limits("claude-code", host, readings, reported_at=at, now=now)
+    record_subscription_limit_readings("claude-code", host, readings, reported_at=at, now=now)
 
 
 def test_codex_s_windows_are_read() -> None:
@@ -71,7 +71,7 @@ def test_codex_s_windows_are_read() -> None:
     ]
     former = {"primary": {"used_percent": 3, "window_minutes": 299, "resets_in_seconds": 60}}
     (one,) = parse_codex_rate_limits(former, NOW)
-    assert one.resets_at_us == instants.to_microseconds(NOW + timedelta(seconds=60))
+    assert one.resets_at_us == instants.instant_to_microseconds(NOW + timedelta(seconds=60))
 
 
 @pytest.mark.parametrize(
@@ -143,16 +143,18 @@ def test_the_page_has_each_limit_with_the_sessions_that_used_it(monkeypatch: Any
     spend(NOW - timedelta(hours=1), 1_000, session="ses_now", host="build")
     spend(NOW - timedelta(hours=4), 9_000, session="ses_before", host="build")
     spend(NOW - timedelta(hours=1), 9_000, session="ses_elsewhere", host="laptop")
-    record_limits("ann", "build", [reading(81.9), reading(12, 10080, 100)], reported_at=NOW, now=NOW)
-    record_limits("codex", "", [reading(99, hours=-1)], reported_at=NOW, now=NOW)
-    states = {(state.row.program, state.row.window_minutes): state for state in load_limit_states(NOW)}
+    record_subscription_limit_readings(
+        "ann", "build", [reading(81.9), reading(12, 10080, 100)], reported_at=NOW, now=NOW
+    )
+    record_subscription_limit_readings("codex", "", [reading(99, hours=-1)], reported_at=NOW, now=NOW)
+    states = {(state.row.program, state.row.window_minutes): state for state in load_recent_limit_states(NOW)}
     assert list(states["ann", 300].sessions) == ["ses_now"]
     assert set(states["ann", 10080].sessions) == {"ses_now", "ses_before"}
     assert (states["codex", 300].is_over, states["codex", 300].used_percent) == (True, 0)
     page = " ".join(signed_in("viewer").get("/ui/costs/").content.decode().split())
     assert "81 % used. Resets in" in page
     assert "Nothing was reported since." in page
-    assert load_limit_states(NOW + timedelta(days=30)) == []
+    assert load_recent_limit_states(NOW + timedelta(days=30)) == []
 
 
 @pytest.mark.django_db
@@ -330,7 +332,7 @@ def test_the_status_line_posts_once_a_minute(monkeypatch: pytest.MonkeyPatch, tm
         (600, changed),
     ):
         clock[0] += seconds
-        status_line.post_subscription_limits(reported)
+        status_line.post_subscription_limits_if_due(reported)
         numbers.append(len(posted))
     # Nothing within a minute, the same again only after ten minutes.
     assert numbers == [1, 1, 1, 2, 2, 3]

@@ -15,7 +15,7 @@ from coordinator.actions.sessions.events import record_events
 from coordinator.lib import instants
 from coordinator.models import Session, UsageFill
 from coordinator.sessions.events import NewEvent
-from dashboard.usage.query import UsageQuery, load_usage_slots
+from dashboard.usage.query import UsageQuery, load_usage_by_slot_and_name
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -145,14 +145,14 @@ def test_days_are_those_of_the_reader(zone: str, day: str) -> None:
     at = datetime(2026, 11, 20, 23, 40, tzinfo=UTC)
     spend(at, 7)
     query = UsageQuery.from_query({"zone": zone, "days": "7", "by": "model"})
-    assert list(load_usage_slots(query, at + timedelta(hours=3))) == [(day, "claude-haiku-4-5")]
+    assert list(load_usage_by_slot_and_name(query, at + timedelta(hours=3))) == [(day, "claude-haiku-4-5")]
 
 
 def test_hours_of_a_zone_with_half_hours() -> None:
     at = datetime(2026, 11, 20, 23, 40, tzinfo=UTC)  # 05:10 in India
     spend(at, 7)
     query = UsageQuery(days=1, zone="Asia/Kolkata")
-    ((slot, _),) = load_usage_slots(query, at)
+    ((slot, _),) = load_usage_by_slot_and_name(query, at)
     assert slot == "2026-11-21 05:00" == query.list_time_slots_of_period(at)[-1]
 
 

@@ -23,7 +23,7 @@ from coordinator.usage.reading import (
 from coordinator.usage.turns import find_model_context_window_tokens, load_session_usage
 from dashboard.looks.charts import build_amount_chart, build_heat_map
 from dashboard.usage.charts import describe_change
-from dashboard.usage.query import UsageQuery, filter_usage_rows, load_usage_slots
+from dashboard.usage.query import UsageQuery, filter_usage_rows, load_usage_by_slot_and_name
 from tests.people import signed_in
 from tests.usage.test_page import text_of
 
@@ -75,7 +75,7 @@ def test_a_period_counts_sessions_and_the_share_of_sub_agents() -> None:
     period = load_period_usage(filter_usage_rows(NOON - timedelta(days=1)))
     assert (period.sessions, period.total.requests, period.subagents.requests) == (2, 2, 1)
     assert period.subagent_percent == 25
-    assert period.session_tokens == (3010 + 1010) // 2
+    assert period.average_session_tokens == (3010 + 1010) // 2
 
 
 def test_the_dearest_sessions_come_first_and_a_deleted_one_has_no_link(
@@ -250,7 +250,7 @@ def test_the_sums_of_days_are_those_of_the_requests() -> None:
         request_model(NOON - timedelta(days=day), 1_000 * (day + 1), session=f"ses_{day % 2}")
     request_model(NOON, 7, model="a-model-without-a-price")
     query = UsageQuery(days=7)
-    slots = load_usage_slots(query, NOON + timedelta(minutes=1))
+    slots = load_usage_by_slot_and_name(query, NOON + timedelta(minutes=1))
     days = load_usage_by_day_and_model(UsageDay.objects.all())
     assert days == {key: replace(used, requests=0) for key, used in slots.items()}
     assert days["2026-11-20", "a-model-without-a-price"].unpriced_tokens == 17

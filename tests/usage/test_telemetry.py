@@ -13,7 +13,12 @@ from coordinator.actions.sessions.events import record_events
 from coordinator.dialects.otlp_common import OmittedRecordCounts
 from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
 from coordinator.dialects.otlp_traces import convert_otlp_traces_to_reports
-from coordinator.edge.ingest.otlp import JSON, PROTOBUF, assign_events_to_sessions, encode_partial_success
+from coordinator.edge.ingest.otlp import (
+    JSON,
+    PROTOBUF,
+    create_sessions_and_assign_events,
+    encode_partial_success,
+)
 from coordinator.identity.keys import LOCAL_PROGRAM
 from coordinator.models import Event, ModelRequestUsage, Session, UsageDay
 from coordinator.sessions.omissions import OmissionKind
@@ -38,7 +43,7 @@ def take(request: Any, kind: str = "traces") -> OmittedRecordCounts:
     """Take an export as the endpoint does; return what was left out of it."""
     notes = OmittedRecordCounts()
     reader = convert_otlp_traces_to_reports if kind == "traces" else convert_otlp_logs_to_reports
-    record_events(assign_events_to_sessions(reader(request, NOW, notes), LOCAL_PROGRAM, NOW), NOW)
+    record_events(create_sessions_and_assign_events(reader(request, NOW, notes), LOCAL_PROGRAM, NOW), NOW)
     return notes
 
 

@@ -171,7 +171,7 @@ def test_12_an_idle_poll_costs_the_same_however_long_the_history(fleet: Fleet) -
 
 def test_13_lists_are_bounded_and_page_to_their_end(api: Api) -> None:
     for n in range(7):
-        runs.queue_ordered_run(
+        runs.queue_start_or_resume_run(
             kind=START, prompt=str(n), actor=OPERATOR, now=NOON + timedelta(seconds=n), session_id=f"s{n}"
         )
     seen, cursor = [], ""

@@ -71,7 +71,7 @@ def create_agent(
     changed_columns.assign_changed_columns(row, changes, EDITABLE)
     try:
         with transaction.atomic():
-            deleted_agents.release_agent_id(agent_id)
+            deleted_agents.reclaim_deleted_agent_id(agent_id)
             row.save(force_insert=True)
             audit.record_audit_entry(
                 "AGENT_CREATED",
@@ -150,7 +150,7 @@ def assign_plugin(
             row = AgentPlugin(agent=agent, plugin_id=plugin_id, pos_x=pos_x, pos_y=pos_y)
             row.save(force_insert=True)
             metadata = {"plugin_id": plugin_id, "after": {"pos_x": pos_x, "pos_y": pos_y}}
-            record_plugin_assignment("AGENT_PLUGIN_ASSIGNED", agent_id, metadata, actor, now)
+            audit_plugin_assignment_change("AGENT_PLUGIN_ASSIGNED", agent_id, metadata, actor, now)
     except IntegrityError:
         raise Conflict(f"{agent_id} already uses {plugin_id}.") from None
     return row
@@ -175,7 +175,7 @@ def move_plugin_on_board(
         if difference is not None:
             row.save(update_fields=list(difference["after"]))
             metadata = {"plugin_id": plugin_id, **difference}
-            record_plugin_assignment("AGENT_PLUGIN_MOVED", agent_id, metadata, actor, now)
+            audit_plugin_assignment_change("AGENT_PLUGIN_MOVED", agent_id, metadata, actor, now)
     return row
 
 
@@ -193,7 +193,7 @@ def unassign_plugin(
         before = {"pos_x": row.pos_x, "pos_y": row.pos_y}
         row.delete()
         metadata = {"plugin_id": plugin_id, "before": before}
-        record_plugin_assignment("AGENT_PLUGIN_WITHDRAWN", agent_id, metadata, actor, now)
+        audit_plugin_assignment_change("AGENT_PLUGIN_WITHDRAWN", agent_id, metadata, actor, now)
 
 
 def lock_plugin_assignment(agent_id: str, plugin_id: str, seen_version: str | None) -> AgentPlugin:
@@ -206,7 +206,7 @@ def lock_plugin_assignment(agent_id: str, plugin_id: str, seen_version: str | No
     return row
 
 
-def record_plugin_assignment(
+def audit_plugin_assignment_change(
     event: str, agent_id: str, metadata: dict[str, Any], actor: Actor, now: datetime | None
 ) -> None:
     audit.record_audit_entry(

@@ -21,7 +21,7 @@ _BLUEPRINTS = NamedRows(
     event="BLUEPRINT",
     removable=("system_prompt", "mcp_servers", "skills", "demands", "parameters_schema"),
 )
-find = _BLUEPRINTS.find_named_row
+find = _BLUEPRINTS.require_named_row
 edit = _BLUEPRINTS.edit_named_row
 
 

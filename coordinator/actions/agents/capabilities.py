@@ -15,7 +15,7 @@ from coordinator.models import Blueprint, Capability
 _CAPABILITIES = NamedRows(
     Capability, noun="Capability", event="CAPABILITY", removable=("text", "mcp_servers", "script")
 )
-find = _CAPABILITIES.find_named_row
+find = _CAPABILITIES.require_named_row
 create = _CAPABILITIES.create_named_row
 edit = _CAPABILITIES.edit_named_row
 

@@ -56,7 +56,7 @@ def is_agent_deleted(agent_id: str) -> bool:
     return DeletedAgent.objects.filter(pk=agent_id).exists()
 
 
-def release_agent_id(agent_id: str) -> None:
+def reclaim_deleted_agent_id(agent_id: str) -> None:
     """Let a new agent have the id of a deleted one, in the transaction that makes it. Raises Conflict as above."""
     require_unused_agent_id(agent_id)
     DeletedAgent.objects.filter(pk=agent_id).delete()

@@ -37,7 +37,7 @@ class NamedRows(Generic[Row]):
     event: str
     removable: tuple[str, ...]
 
-    def find_named_row(self, name: str) -> Row:
+    def require_named_row(self, name: str) -> Row:
         """Return the row of that name. Raises NotFound."""
         row = self.model._default_manager.filter(pk=name).first()
         if row is None:
@@ -46,12 +46,12 @@ class NamedRows(Generic[Row]):
 
     def lock_named_row(self, name: str) -> Row:
         """Return the row of that name, locked until the transaction ends. Raises NotFound."""
-        self.find_named_row(name)
+        self.require_named_row(name)
         return self.model._default_manager.select_for_update().get(pk=name)
 
     def create_named_row(self, name: str, fields: Mapping[str, Any], *, actor: Actor, now: datetime) -> Row:
         """Add a row. Raises BadRequest for a bad name, Invalid for a masked value, Conflict for one that exists."""
-        self.validate_blueprint_name(name)
+        self.validate_row_name(name)
         row_fields = self.encrypt_mcp_server_fields(drop_none_fields(fields), name)
         values = {key: value for key, value in row_fields.items() if value or key not in self.removable}
         try:
@@ -106,7 +106,7 @@ class NamedRows(Generic[Row]):
             "mcp_servers": sealed_servers.seal_server_values(values["mcp_servers"], owner, stored),
         }
 
-    def validate_blueprint_name(self, name: str) -> None:
+    def validate_row_name(self, name: str) -> None:
         """Raise BadRequest for a name that cannot be part of a path or a file name."""
         if len(name) > MAX_NAME:
             raise BadRequest(f"{self.noun} name must be {MAX_NAME} characters or less")

@@ -16,7 +16,7 @@ from coordinator.actions import runs
 from coordinator.actions.audit import audit
 from coordinator.actions.driving.commands import claim_due_session_commands
 from coordinator.actions.driving.offers import save_runner_offers
-from coordinator.actions.driving.session_runners import build_driven_session_state
+from coordinator.actions.driving.session_runners import assign_session_and_build_state
 from coordinator.errors import Conflict, Forbidden, NotFound, Unauthorized
 from coordinator.identity.actors import Actor
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
@@ -50,7 +50,7 @@ class RunnerRegistration:
         value = (self.executor or {}).get("command")
         return value if isinstance(value, str) else None
 
-    def derive_new_runner_id(self, now: datetime) -> str:
+    def resolve_runner_id(self, now: datetime) -> str:
         """Return the id derived from host, directory and profile, and also from a non-default command.
 
         Two runners that differ only in their command are two.
@@ -77,7 +77,7 @@ def enroll_runner(
     From then on only `key` may poll and report for it (`record_runner_contact_by_id`).
     Raises Conflict while a runner of the same identity is alive.
     """
-    runner_id = registration.derive_new_runner_id(now)
+    runner_id = registration.resolve_runner_id(now)
     known_runner = Runner.objects.filter(pk=runner_id).first()
     if known_runner is not None and is_runner_alive(known_runner, now):
         raise build_duplicate_runner_error(known_runner)
@@ -188,12 +188,12 @@ def claim_runner_work(
     The answer is one of `{"stop_runs": […], "stop_sessions": […]}`, `{"deregistered": True}` and `{"run": {…}}`, which
     is claimed then. A runner that drives agents may also get `{"cancel_runs": […]}` and `{"commands": […]}`. The
     endpoint that holds a poll calls this again when the feed reports one of `poll_topics(runner_id)`. It passes an
-    answer that could not be sent to `abandon_runner_poll`. A run that was sent but is never reported as started falls
-    back to pending by itself (actions.upkeep.housekeeping).
+    answer that could not be sent to `requeue_undelivered_poll_answer`. A run that was sent but is never reported as
+    started falls back to pending by itself (actions.upkeep.housekeeping).
     """
-    runner = record_runner_contact(Runner.load_runner_with_work(runner_id), now, key)
+    runner = record_runner_contact(Runner.load_runner_with_work_flags(runner_id), now, key)
     if runner.deregistered_at is not None:
-        remove_runner(runner_id, "Runner was deregistered", now)
+        delete_runner_and_recover_runs(runner_id, "Runner was deregistered", now)
         return {"deregistered": True}
     if runner.has_stops and (stops := claim_due_stop_commands(runner_id, now)):
         return build_runner_stop_message(stops)
@@ -202,7 +202,7 @@ def claim_runner_work(
     run = runs.claim_next_run(runner, now) if takes_runs and runner.has_work else None
     if run is None:
         return None
-    driven = build_driven_session_state(run)
+    driven = assign_session_and_build_state(run)
     return {"run": polled_run_as_json(run) | ({} if driven is None else {"driven": driven})}
 
 
@@ -245,7 +245,7 @@ def is_stop_command_due(stop: StopCommand, now: datetime) -> bool:
     return not isinstance(delivered_at, datetime) or now - delivered_at >= STOP_AGAIN_AFTER
 
 
-def abandon_runner_poll(runner_id: str, answer: dict[str, Any] | None, now: datetime) -> None:
+def requeue_undelivered_poll_answer(runner_id: str, answer: dict[str, Any] | None, now: datetime) -> None:
     """Mark the runner as gone after its poll's client disconnected, and requeue what the answer held."""
     Runner.objects.filter(pk=runner_id).update(gone_at=now)
     answer = answer or {}
@@ -261,7 +261,7 @@ def abandon_runner_poll(runner_id: str, answer: dict[str, Any] | None, now: date
         undone_commands.update(delivered_at=None)
 
 
-def retire_runner(
+def remove_or_deregister_runner(
     runner_id: str, *, actor: Actor, itself: bool, now: datetime, key: KeyIdentity | None = None
 ) -> None:
     """Remove a runner that leaves by itself; mark any other, whose next poll answers that it is deregistered.
@@ -284,10 +284,10 @@ def retire_runner(
             now=now,
         )
     if itself:
-        remove_runner(runner_id, "Runner deregistered during execution", now)
+        delete_runner_and_recover_runs(runner_id, "Runner deregistered during execution", now)
 
 
-def remove_runner(runner_id: str, reason: str, now: datetime) -> None:
+def delete_runner_and_recover_runs(runner_id: str, reason: str, now: datetime) -> None:
     """Remove a runner and recover the runs that it held, which fail with `reason` if they were running."""
     Runner.objects.filter(pk=runner_id).delete()
     runs.recover_runner_runs(runner_id, reason, now)

@@ -93,4 +93,4 @@ def record_failed_permanent_approval(
     with transaction.atomic():
         row = PermissionRequest.objects.filter(request_id=request_id).first()
         if row is not None:
-            rows.record_refused_request_action(row, person, "always allowed", refusal, now)
+            rows.audit_refusal_and_return_error(row, person, "always allowed", refusal, now)

@@ -57,7 +57,11 @@ def answer_request(
     """
     row = PermissionRequest.objects.with_context().filter(request_id=request_id).first()
     question = question_requests.parse_question_of_request(row) if row is not None else None
-    chosen = find_agent_option(question, answer.option) if isinstance(question, OptionsQuestion) else None
+    chosen = (
+        require_offered_agent_option(question, answer.option)
+        if isinstance(question, OptionsQuestion)
+        else None
+    )
     return decide_request(
         request_id,
         person=person,
@@ -77,12 +81,12 @@ def build_stored_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[s
     if rules.required_approver_count(row) > 1:
         raise BadRequest(ANSWERED_BY_ONE)
     if isinstance(parsed_question, PlanReview):
-        return {MODE: check_plan_mode(parsed_question, answer.mode)}
+        return {MODE: validate_plan_mode(parsed_question, answer.mode)}
     if isinstance(parsed_question, OptionsQuestion):
-        chosen = find_agent_option(parsed_question, answer.option)
+        chosen = require_offered_agent_option(parsed_question, answer.option)
         return {OPTION: chosen.option_id, "name": chosen.name}
     if isinstance(parsed_question, AgentQuestions):
-        stored = questions.validate_answers(parsed_question, answer.answers)
+        stored = questions.convert_submitted_answers(parsed_question, answer.answers)
         if rules.request_subject(row).tool_name == questions.ELICITATION:
             stored = [
                 encrypt_secret_answer(question, stored_answer)
@@ -92,14 +96,14 @@ def build_stored_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[s
     return {ANSWERED: []}  # an address that the person opened
 
 
-def find_agent_option(options: OptionsQuestion, option_id: str) -> AgentOption:
+def require_offered_agent_option(options: OptionsQuestion, option_id: str) -> AgentOption:
     chosen = next((option for option in options.options if option.option_id == option_id), None)
     if chosen is None:
         raise UnprocessableRequest("Choose one of the options that the agent offers.")
     return chosen
 
 
-def check_plan_mode(plan: PlanReview, mode: str) -> str:
+def validate_plan_mode(plan: PlanReview, mode: str) -> str:
     if not plan.modes:
         return ""
     if mode not in plan.modes:

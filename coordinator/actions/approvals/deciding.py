@@ -89,7 +89,9 @@ def decide_request(
         stops_turn,
         until=until,
     )
-    return rows.commit_then_raise_refusal(lambda: lock_and_decide_request(request_id, person, vote, now))
+    return rows.commit_then_raise_refusal(
+        lambda: decide_request_or_return_error(request_id, person, vote, now)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class DecisionVote:
         return None if self.right_of == self.voter else self.right_of
 
 
-def lock_and_decide_request(
+def decide_request_or_return_error(
     request_id: str, person: Person, vote: DecisionVote, at: datetime | None
 ) -> PermissionRequest | SignalboxError:
     deciders.lock_decision_rights()  # a person who loses the right after this has decided before
@@ -127,15 +129,15 @@ def lock_and_decide_request(
     refusal = (
         find_decider_permission_error(row, person, book)
         or find_policy_permission_error(row, person, vote, now)
-        or rows.find_decision_conflict(row, now)
+        or rows.closed_request_error(row, now)
         or find_vote_mismatch_error(row, vote)
         or find_missing_answer_error(row, vote)
         or find_turn_stop_error(row, vote)
         or (find_brake_error_for_approval(row) if vote.verdict == "approved" else None)
     )
     if refusal is not None:
-        return rows.record_refused_request_action(row, person, vote.verdict, refusal, now)
-    update_required_vote_counts(row, book)
+        return rows.audit_refusal_and_return_error(row, person, vote.verdict, refusal, now)
+    increase_required_vote_count(row, book)
     if vote.verdict == "approved" and rules.required_approver_count(row) > 1:
         return add_approval_vote(row, person, vote, book)
     vote = replace(vote, right_of=find_decision_right_owner(row, person, book, used=()))
@@ -166,7 +168,7 @@ def find_policy_permission_error(
     return None if rights.can_user_edit_policy(person) else Forbidden(rights.ADMINS_EDIT)
 
 
-def update_required_vote_counts(row: PermissionRequest, book: DeciderBook) -> None:
+def increase_required_vote_count(row: PermissionRequest, book: DeciderBook) -> None:
     """Write down where rows want more people by now than when it was asked; that they want fewer changes nothing."""
     needed = book.required_approval_count(row)
     if needed > rules.required_approver_count(row):
@@ -185,7 +187,7 @@ def find_decision_right_owner(
     """
     own = person.get_username()
     rights = (
-        book.find_decision_rights(person, row)
+        book.rights_holder_names_for_user(person, row)
         if isinstance(person, User) and book.find_deciding_rule(row) is not None
         else [own]
     )
@@ -255,7 +257,7 @@ def add_approval_vote(
     judged = judged_card_digest(row)
     refusal = find_conflicting_vote_error(vote, earlier, judged)
     if refusal is not None:
-        return rows.record_refused_request_action(row, person, vote.verdict, refusal, now)
+        return rows.audit_refusal_and_return_error(row, person, vote.verdict, refusal, now)
     if vote.added is not None:
         vote.added(row)  # raises for an edit: one vote of several must not lose it unsaid
     PermissionVote.objects.filter(request=row, voter=vote.voter).delete()  # one that does not count any more
@@ -353,7 +355,7 @@ def close_decided_request(
         expires_at=rules.approval_end(vote.validity, now, vote.until) if approved else None,
     )
     if not won:
-        return rows.record_refused_request_action(
+        return rows.audit_refusal_and_return_error(
             row,
             person,
             vote.verdict,
@@ -431,4 +433,4 @@ def compute_approval_reuse_key(row: PermissionRequest, scope: Scope, added: Mapp
                 "An edited call that holds masked secrets can only be approved for this one call."
             )
         call = rules.call_digest(edited)
-    return approval_coverage.approval_cover_key(call, approval_coverage.request_requester(row), scope)
+    return approval_coverage.hash_approval_coverage(call, approval_coverage.request_requester(row), scope)

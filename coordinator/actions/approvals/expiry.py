@@ -45,13 +45,13 @@ def withdraw_request(
     now = now or timezone.now()
     reason = mask_secrets(reason)
     return rows.commit_then_raise_refusal(
-        lambda: lock_and_withdraw_request(
+        lambda: withdraw_request_or_return_error(
             request_id, actor, may_all, reason, now, unless_deferred=unless_deferred
         )
     )
 
 
-def withdraw_oldest_requests(
+def withdraw_oldest_unawaited_requests(
     waiting: QuerySet[PermissionRequest], number: int, actor: Actor, now: datetime
 ) -> bool:
     """Withdraw so many of an asker's requests by which no hook waits any more, the oldest first; say whether so many
@@ -65,11 +65,11 @@ def withdraw_oldest_requests(
         return False
     for request_id in ids:
         with suppress(NotFound):  # it was deleted meanwhile, and has made way so
-            lock_and_withdraw_request(request_id, actor, False, MADE_WAY, now, unless_deferred=False)
+            withdraw_request_or_return_error(request_id, actor, False, MADE_WAY, now, unless_deferred=False)
     return True
 
 
-def lock_and_withdraw_request(
+def withdraw_request_or_return_error(
     request_id: str, actor: Actor, may_all: bool, reason: str | None, now: datetime, *, unless_deferred: bool
 ) -> PermissionRequest | SignalboxError:
     row = rows.lock_permission_request(request_id)
@@ -78,13 +78,13 @@ def lock_and_withdraw_request(
         refusal: SignalboxError = Forbidden(
             "Only the key that asked, or a key of scope operator, may withdraw a request."
         )
-        return rows.record_refused_request_action(row, actor, "withdrawn", refusal, now)
+        return rows.audit_refusal_and_return_error(row, actor, "withdrawn", refusal, now)
     if row.status == RequestStatus.WITHDRAWN or (
         unless_deferred and context is not None and context.held_at is not None
     ):
         return row
-    if (conflict := rows.find_decision_conflict(row, now)) is not None:
-        return rows.record_refused_request_action(row, actor, "withdrawn", conflict, now)
+    if (conflict := rows.closed_request_error(row, now)) is not None:
+        return rows.audit_refusal_and_return_error(row, actor, "withdrawn", conflict, now)
     before = rows.snapshot_request(row)
     if not rows.update_pending_request(row, status=RequestStatus.WITHDRAWN):
         return Conflict(f"Nothing was changed: {rules.describe_request_outcome(row, now)}")
@@ -142,21 +142,21 @@ def revoke_approval(
     """
     now = now or timezone.now()
     return rows.commit_then_raise_refusal(
-        lambda: lock_and_revoke_approval(request_id, person, (reason or "").strip() or None, now)
+        lambda: revoke_approval_or_return_error(request_id, person, (reason or "").strip() or None, now)
     )
 
 
-def lock_and_revoke_approval(
+def revoke_approval_or_return_error(
     request_id: str, person: Person, reason: str | None, now: datetime
 ) -> PermissionRequest | SignalboxError:
     row = rows.lock_permission_request(request_id)
     if not has_role(person, APPROVER):
-        return rows.record_refused_request_action(
+        return rows.audit_refusal_and_return_error(
             row, person, "revoked", Forbidden("You need the role approver to revoke approvals."), now
         )
-    if not rules.can_revoke(row, now):
+    if not rules.has_revocable_approval(row, now):
         story = rules.describe_request_outcome(row, now)
-        return rows.record_refused_request_action(
+        return rows.audit_refusal_and_return_error(
             row, person, "revoked", Conflict(f"There is nothing to revoke: {story}"), now
         )
     before = rows.snapshot_request(row)

@@ -72,7 +72,7 @@ def is_request_awaited_by_other_call(row: PermissionRequest, waited_by: str | No
     process, _, call_id = (row.context.waited_by or "").partition(" ")
     own_id = (waited_by or "").partition(" ")[2]
     until = row.context.waits_until
-    if not call_id or not own_id or call_id == own_id or workers.is_worker_gone(process):
+    if not call_id or not own_id or call_id == own_id or workers.is_worker_known_to_have_ended(process):
         return False
     return isinstance(until, datetime) and until > now
 

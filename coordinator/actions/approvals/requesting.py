@@ -111,7 +111,7 @@ def request_permission(
     question = prepare_question(replace(ask, folder=mask_secrets(ask.folder)), actor)
     for _attempt in range(5):
         with transaction.atomic():
-            existing_answer = find_existing_answer(question, now)
+            existing_answer = find_request_answering_question(question, now)
             if existing_answer is not None:
                 return PermissionRequestResult(existing_answer, created=False)
             enforce_pending_limit(actor, now)
@@ -215,7 +215,7 @@ def enforce_pending_limit(actor: Actor, now: datetime) -> None:
         context__requested_by=str(actor), context__pending_key__isnull=False
     )
     too_many = pending_requests.count() - settings.MAX_PENDING_REQUESTS + 1
-    if too_many > 0 and not ending.withdraw_oldest_requests(pending_requests, too_many, actor, now):
+    if too_many > 0 and not ending.withdraw_oldest_unawaited_requests(pending_requests, too_many, actor, now):
         raise TooManyRequests(
             f"{actor} already has {settings.MAX_PENDING_REQUESTS} waiting requests, which is the limit. "
             "Wait until some are decided, or withdraw some.",
@@ -248,7 +248,7 @@ def validate_new_request(ask: NewPermissionRequest, now: datetime) -> None:
         )
 
 
-def find_existing_answer(question: PreparedQuestion, now: datetime) -> PermissionRequest | None:
+def find_request_answering_question(question: PreparedQuestion, now: datetime) -> PermissionRequest | None:
     """Return the row that already answers this question, if any."""
     requests = PermissionRequest.objects.with_context()
     if question.idempotency_key is not None:

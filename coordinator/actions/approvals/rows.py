@@ -23,7 +23,7 @@ Person = User | AnonymousUser
 T = TypeVar("T")
 
 
-def find_decision_conflict(row: PermissionRequest, now: datetime) -> SignalboxError | None:
+def closed_request_error(row: PermissionRequest, now: datetime) -> SignalboxError | None:
     """Return the Conflict that describes how the request ended, or None while it waits."""
     return (
         None
@@ -131,7 +131,7 @@ def resolve_decider_actor(decider: Person | Actor) -> Actor:
     return person_actor(decider) if isinstance(decider, User) else Actor("user", "nobody")
 
 
-def record_refused_request_action(
+def audit_refusal_and_return_error(
     row: PermissionRequest,
     decider: Person | Actor,
     wanted_status: str,

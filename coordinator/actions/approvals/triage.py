@@ -54,9 +54,9 @@ def assign_requests(request_ids: Sequence[str], to: str, *, person: Person, now:
 
 def assign_request_to_person(request_id: str, to: str, person: Person, now: datetime) -> bool:
     row = rows.lock_permission_request(request_id)
-    if rows.find_decision_conflict(row, now) is not None:
+    if rows.closed_request_error(row, now) is not None:
         return False
-    before = find_request_assignee(row)
+    before = lock_request_assignee(row)
     if before == to:
         return False
     RequestAssignment.objects.update_or_create(
@@ -77,7 +77,7 @@ def unassign_requests(request_ids: Sequence[str], *, person: Person, now: dateti
     for request_id in (candidate_id for candidate_id in request_ids if candidate_id in allowed):
         with suppress(NotFound), transaction.atomic():
             row = rows.lock_permission_request(request_id)
-            before = find_request_assignee(row)
+            before = lock_request_assignee(row)
             if before is None or not RequestAssignment.objects.filter(request=row, person=before).delete()[0]:
                 continue
             record_assignment_change(row, before, None, person, now)
@@ -85,7 +85,7 @@ def unassign_requests(request_ids: Sequence[str], *, person: Person, now: dateti
     return changed
 
 
-def find_request_assignee(row: PermissionRequest) -> str | None:
+def lock_request_assignee(row: PermissionRequest) -> str | None:
     assignment = RequestAssignment.objects.select_for_update().filter(request=row)
     return assignment.values_list("person", flat=True).first()
 

@@ -82,8 +82,8 @@ def build_decision_log_record(row: AuditLog, number: int, now: datetime) -> LogR
 
     at = row.timestamp if isinstance(row.timestamp, datetime) else now
     return LogRecord(
-        time_unix_nano=max(instants.to_microseconds(at), 0) * 1000,
-        observed_time_unix_nano=instants.to_microseconds(now) * 1000,
+        time_unix_nano=max(instants.instant_to_microseconds(at), 0) * 1000,
+        observed_time_unix_nano=instants.instant_to_microseconds(now) * 1000,
         event_name=EVENT_NAME,
         attributes=[
             KeyValue(key=name, value=AnyValue(string_value=text))

@@ -59,9 +59,9 @@ def sign_audit_checkpoint(now: datetime) -> AuditCheckpoint | None:
 
     Raises InconsistentLog where the log does not continue its last checkpoint, and KeyUnusable.
     """
-    while hash_unsealed_leaves():
+    while fill_missing_leaf_hashes():
         pass
-    size = count_hashed_leaves()
+    size = count_contiguous_hashed_leaves()
     last = tree.find_newest_checkpoint()
     if last is not None:
         require_log_extends_checkpoint(last, size)
@@ -69,7 +69,7 @@ def sign_audit_checkpoint(now: datetime) -> AuditCheckpoint | None:
             return None
     if size == 0:
         return None
-    signer = keys.load_audit_signer()
+    signer = keys.load_or_create_audit_signer()
     try:
         tree.store_complete_merkle_nodes(size)
         root = tree.LogTree().compute_log_root_hash(size)
@@ -86,7 +86,7 @@ def sign_audit_checkpoint(now: datetime) -> AuditCheckpoint | None:
     return sealed if is_new else None  # another process was as far at the same moment
 
 
-def hash_unsealed_leaves() -> int:
+def fill_missing_leaf_hashes() -> int:
     """Fill in the hashes of up to STEP leaves that have none: rows of other programs; return how many."""
     leaves = AuditLeaf.objects.filter(leaf_hash__isnull=True, leaf_index__isnull=False).order_by("leaf_index")
     bare = list(leaves.values_list("audit_id", flat=True)[:STEP])
@@ -105,7 +105,7 @@ def hash_audit_entry(audit_id: int, columns: Mapping[str, Any] | None) -> bytes:
     return entries.compute_audit_entry_hash(columns, by_signalbox=False)
 
 
-def count_hashed_leaves() -> int:
+def count_contiguous_hashed_leaves() -> int:
     """Return up to which leaf the log can be sealed: all of them, or up to the first without a hash."""
     bare = (
         AuditLeaf.objects.filter(leaf_hash__isnull=True, leaf_index__isnull=False)

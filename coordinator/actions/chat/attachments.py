@@ -73,7 +73,9 @@ class PreparedFile:
             self.written_file.delete_written_file()
 
 
-def prepare_attachment(file: BinaryIO, *, filename: str, declared: str, now: datetime) -> PreparedFile:
+def store_file_and_build_attachment(
+    file: BinaryIO, *, filename: str, declared: str, now: datetime
+) -> PreparedFile:
     """Keep a file's bytes and return its row, unsaved.
 
     Raises TooLarge, or ServiceBusy where they cannot be stored now.
@@ -139,11 +141,13 @@ def build_attachment_metadata(
     return facts
 
 
-def prepare_attachment_bytes(data: bytes, *, filename: str, declared: str, now: datetime) -> PreparedFile:
+def store_bytes_and_build_attachment(
+    data: bytes, *, filename: str, declared: str, now: datetime
+) -> PreparedFile:
     """Keep bytes that came in a data URL."""
     kind = declared.partition("/")[0] or "file"
     stored_name = filename or f"{kind}.{attachments.stored_file_extension(declared)}"
-    return prepare_attachment(io.BytesIO(data), filename=stored_name, declared=declared, now=now)
+    return store_file_and_build_attachment(io.BytesIO(data), filename=stored_name, declared=declared, now=now)
 
 
 def save_attachments(prepared: Iterable[PreparedFile], message: ChatMessage) -> None:
@@ -155,7 +159,7 @@ def save_attachments(prepared: Iterable[PreparedFile], message: ChatMessage) -> 
             attachment.written_file.build_stored_file(attachment.row.pk).save(force_insert=True)
 
 
-def save_stored_files(written_files: Mapping[str, WrittenFile]) -> None:
+def create_stored_file_rows(written_files: Mapping[str, WrittenFile]) -> None:
     """Write, by attachment, where files lie whose attachments were written otherwise."""
     StoredFile.objects.bulk_create([written.build_stored_file(pk) for pk, written in written_files.items()])
 
@@ -289,7 +293,7 @@ def check_attachment_against_file(
         elif file.size != stored_file.size_bytes:
             report.damaged.append(row.pk)
             return
-        if checksums and not verify_attachment_checksum(row, stored_file):
+        if checksums and not verify_or_record_attachment_checksum(row, stored_file):
             report.damaged.append(row.pk)
     except StoredDataCorrupt:
         report.damaged.append(row.pk)
@@ -297,7 +301,7 @@ def check_attachment_against_file(
         report.missing.append(row.pk)
 
 
-def verify_attachment_checksum(row: ChatAttachment, stored_file: StoredFile | None) -> bool:
+def verify_or_record_attachment_checksum(row: ChatAttachment, stored_file: StoredFile | None) -> bool:
     """Read a file; one that nobody has looked through yet is known again from now on."""
     if stored_file is not None:
         return attachments.attachment_sha256(row) == stored_file.sha256 and find_attachment_checksum(row) in (

@@ -107,7 +107,7 @@ def submit_chat_message(
         metadata=chat_content.validate_message_metadata(metadata),
     )
     require_agent_switched_on(agent_id, speaker)  # before any file is written
-    with store_message_files(blocks, files, moment) as (message.content, prepared):
+    with store_message_files_during_block(blocks, files, moment) as (message.content, prepared):
         chat_content.reject_oversized_content(message.content)
         write_chat_message(message, prepared, speaker, moment)
     return message
@@ -122,17 +122,17 @@ def mask_message_blocks(blocks: Sequence[Block]) -> list[Block]:
 
 
 @contextmanager
-def store_message_files(
+def store_message_files_during_block(
     blocks: Sequence[Block], files: Sequence[ChatUpload], now: datetime
 ) -> Iterator[tuple[list[Block], list[PreparedFile]]]:
     """Keep the files and give the blocks that refer to them; the files go again where the message fails."""
     prepared: list[PreparedFile] = []
     try:
         attachment_blocks = [
-            extract_block_file(number, block, prepared, now) for number, block in enumerate(blocks)
+            store_embedded_file_of_block(number, block, prepared, now) for number, block in enumerate(blocks)
         ]
         for upload in files:
-            attachment = attachments.prepare_attachment(
+            attachment = attachments.store_file_and_build_attachment(
                 upload.file, filename=upload.filename, declared=upload.mime_type, now=now
             )
             prepared.append(attachment)
@@ -148,12 +148,14 @@ def store_message_files(
         raise
 
 
-def extract_block_file(number: int, block: Block, prepared: list[PreparedFile], now: datetime) -> Block:
+def store_embedded_file_of_block(
+    number: int, block: Block, prepared: list[PreparedFile], now: datetime
+) -> Block:
     """Return the block; where it carries a file, keep that and return a block that refers to it."""
     embedded_file = chat_content.extract_embedded_file(number, block)
     if embedded_file is None:
         return block
-    attachment = attachments.prepare_attachment_bytes(
+    attachment = attachments.store_bytes_and_build_attachment(
         embedded_file.data, filename=embedded_file.filename, declared=embedded_file.mime_type, now=now
     )
     prepared.append(attachment)

@@ -55,4 +55,4 @@ def find_unindexed_messages(left_out: int) -> Any:
 
 def remove_from_chat_index(messages: Any) -> None:
     """Take messages (a queryset) out of the index before they go."""
-    chat_words.remove_chat_messages(*messages.order_by().values("id").query.sql_with_params())
+    chat_words.remove_messages_from_chat_index(*messages.order_by().values("id").query.sql_with_params())

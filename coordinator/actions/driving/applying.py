@@ -15,7 +15,7 @@ from coordinator.actions.driving import agent_state, calls, drafts
 from coordinator.actions.driving import runner_updates as ours
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.actions.driving.session_runners import (
-    lock_session_for_runner,
+    lock_or_assign_driven_session,
     read_driven_columns,
     save_changed_driven_columns,
 )
@@ -37,7 +37,7 @@ def apply_runner_updates(
     Raises NotFound, and Forbidden where another runner holds the session.
     """
     with transaction.atomic(savepoint=False):
-        driven = lock_session_for_runner(session_id, runner)
+        driven = lock_or_assign_driven_session(session_id, runner)
         before = read_driven_columns(driven)
         post = RunnerPost(session_id, run_id or driven.run_id, driven, speech, now)
         for update in updates:

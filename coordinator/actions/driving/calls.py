@@ -32,7 +32,7 @@ def update_driven_call(post: RunnerPost, fields: Mapping[str, Any], *, is_new: b
     sync_call_events(post, driven_call)
 
 
-def record_call_permission_request(post: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> DrivenCall:
+def begin_call_awaiting_permission(post: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> DrivenCall:
     """The agent asks whether the call may run: so its input is whole, and its row begins now at the latest."""
     driven_call = DrivenCall.objects.filter(session_id=post.session_id, call_id=call_id).first()
     if driven_call is None:
@@ -56,7 +56,9 @@ def record_late_call_result(post: RunnerPost, call_id: str, fields: Mapping[str,
         return False
     call = post.speech.call(post.speech.merged({}, fields), post.agent_program)
     if call.over and not rows.filter(event_type="post_tool", id__gt=begun.pk).exists():
-        write_call_result(post, call_id, replace(call, tool=begun.tool_name or call.tool), begun.tool_input)
+        queue_call_result_event(
+            post, call_id, replace(call, tool=begun.tool_name or call.tool), begun.tool_input
+        )
         post.write_queued_events()
     return True
 
@@ -105,12 +107,12 @@ def update_call_input(driven_call: DrivenCall, call: ReportedToolCall) -> None:
 
 
 def end_driven_call(post: RunnerPost, driven_call: DrivenCall, call: ReportedToolCall) -> None:
-    write_call_result(post, driven_call.call_id, call, call.tool_input)
+    queue_call_result_event(post, driven_call.call_id, call, call.tool_input)
     driven_call.ended, driven_call.output = True, None
     driven_call.told = {}
 
 
-def write_call_result(post: RunnerPost, call_id: str, call: ReportedToolCall, tool_input: Any) -> None:
+def queue_call_result_event(post: RunnerPost, call_id: str, call: ReportedToolCall, tool_input: Any) -> None:
     post.queue_event(
         "post_tool",
         tool_name=mask_secrets(call.tool),

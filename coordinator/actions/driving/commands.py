@@ -19,7 +19,7 @@ AGAIN_AFTER = timedelta(seconds=15)  # a command that was sent and not done is s
 KINDS = frozenset({"set_mode", "set_model", "set_config", "remove_worktree"})
 
 
-def order_session_command(
+def queue_session_command(
     session_id: str, command: dict[str, Any], *, actor: Actor, now: datetime
 ) -> DrivenCommand:
     """Queue a command for a session's runner. Raises NotFound, and BadRequest for an unknown command."""

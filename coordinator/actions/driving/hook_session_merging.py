@@ -18,7 +18,7 @@ MOST_EVENTS = 20  # events of a session that its hooks have only just begun
 WHY = "Its agent is driven by a runner, which reports everything in this session."
 
 
-def merge_hook_session_into_driven(driven: DrivenSession, agent_session_id: str, now: datetime) -> bool:
+def replace_hook_sessions_with_driven(driven: DrivenSession, agent_session_id: str, now: datetime) -> bool:
     """Remove the sessions that the agent's hooks have just begun, if the runner reports all that is in them.
 
     Return whether the agent's id now belongs to this session. It does not if another driven session has it, or a

@@ -21,7 +21,7 @@ from coordinator.actions.driving import calls, drafts
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.actions.driving.session_runners import (
     lock_driven_session,
-    lock_session_for_runner,
+    lock_or_assign_driven_session,
     require_runner_holds_session,
 )
 from coordinator.actions.sessions import tool_calls
@@ -37,7 +37,7 @@ from coordinator.policy.requests.questions import (
     ELICITATION,
     OPTION,
     AgentQuestions,
-    build_form_content,
+    build_elicitation_content,
     parse_elicitation,
 )
 from coordinator.policy.requests.tool_calls import ToolCallRequest
@@ -47,7 +47,7 @@ from coordinator.sessions.driven_agent_updates import AgentProtocolReader
 __all__ = [
     "PermissionQuestion",
     "answer_by_ruling",
-    "build_question_answer",
+    "load_question_outcome",
     "record_question_call",
     "submit_permission_question",
     "withdraw_open_questions",
@@ -90,14 +90,14 @@ def record_question_call(
     if question.elicitation is not None:
         return build_elicitation_call(question, question.elicitation, runner, speech, now)
     with transaction.atomic():
-        driven = lock_session_for_runner(question.session_id, runner)
+        driven = lock_or_assign_driven_session(question.session_id, runner)
         post = RunnerPost(question.session_id, question.run_id or driven.run_id, driven, speech, now)
         fields = question.tool_call
         if not DrivenCall.objects.filter(session_id=question.session_id, call_id=question.call_id).exists():
             drafts.finish_agent_draft(post)
             for before in question.known_calls:
                 fields = {**before, **fields}
-        driven_call = calls.record_call_permission_request(post, question.call_id, fields)
+        driven_call = calls.begin_call_awaiting_permission(post, question.call_id, fields)
         post.write_queued_events()
     call = speech.call(driven_call.told, post.agent_program)
     session = Session.objects.get(pk=question.session_id)
@@ -105,7 +105,7 @@ def record_question_call(
         hook_name=agent_options.PERMISSION_METHOD,
         session_id=question.session_id,
         agent_id=session.agent_name,
-        since_us=instants.to_microseconds(now),
+        since_us=instants.instant_to_microseconds(now),
         tool=call.tool,
         tool_input=call.tool_input,
         about="",
@@ -145,7 +145,7 @@ def build_elicitation_call(
     if parse_elicitation(tool_input) is None:
         raise UnprocessableRequest("The form has fields that no person can fill in here.")
     with transaction.atomic():
-        driven = lock_session_for_runner(question.session_id, runner)
+        driven = lock_or_assign_driven_session(question.session_id, runner)
         post = RunnerPost(question.session_id, question.run_id or driven.run_id, driven, speech, now)
         program = post.agent_program
     session = Session.objects.get(pk=question.session_id)
@@ -154,7 +154,7 @@ def build_elicitation_call(
         hook_name=agent_options.PERMISSION_METHOD,
         session_id=question.session_id,
         agent_id=session.agent_name,
-        since_us=instants.to_microseconds(now),
+        since_us=instants.instant_to_microseconds(now),
         tool=ELICITATION,
         tool_input=tool_input,
         about="",
@@ -180,7 +180,7 @@ def submit_permission_question(
     `ask` identifies the question: an agent may ask twice about one call, and an approval answers once. It waits until
     it is answered or its turn ends; where a rule sets a time limit, until then.
     """
-    hook_verdict = find_hook_verdict(call_request)
+    hook_verdict = find_request_decided_by_hook(call_request)
     if hook_verdict is not None:
         return hook_verdict
     until = now + timedelta(seconds=ruling.wait_seconds) if ruling.wait_seconds else None
@@ -207,7 +207,7 @@ def submit_permission_question(
     return row
 
 
-def find_hook_verdict(call_request: ToolCallRequest) -> PermissionRequest | None:
+def find_request_decided_by_hook(call_request: ToolCallRequest) -> PermissionRequest | None:
     """Return the verdict that the agent's own hook has brought on this very call a moment ago."""
     decided = PermissionRequest.objects.defer_large_columns().filter(
         metadata__contains=dump_compact_json(call_request.call_id),
@@ -241,11 +241,11 @@ def withdraw_superseded_questions(
                 )
 
 
-def build_question_answer(
+def load_question_outcome(
     request_id: str, question: PermissionQuestion, now: datetime
 ) -> dict[str, Any] | None:
     """Return how a question was answered, in the agent's own options or as its form; None while it waits."""
-    row = approvals.find_permission_request(request_id)
+    row = approvals.require_permission_request(request_id)
     state = approvals.current_request_state(row, now)
     if state.waiting:
         return None
@@ -257,11 +257,13 @@ def build_question_answer(
     elif question.elicitation is not None:
         outcome = build_elicitation_response(question.elicitation, added, allowed=state.allowed)
     elif OPTION in added:
-        outcome = agent_options.choose_named_option(question.options, added[OPTION])
+        outcome = agent_options.build_chosen_outcome_or_cancel(question.options, added[OPTION])
     elif state.allowed:
-        outcome = agent_options.choose_allow_option(question.options, added.get("suggestions") or ())
+        outcome = agent_options.build_allow_outcome_or_cancel(
+            question.options, added.get("suggestions") or ()
+        )
     else:
-        outcome = agent_options.choose_reject_option(question.options)
+        outcome = agent_options.build_reject_outcome_or_cancel(question.options)
         reason = reason or (NOBODY if row.status != PermissionRequest.Status.DENIED else None)
     return {"permission_request_id": request_id, "outcome": outcome, "reason": reason}
 
@@ -274,7 +276,7 @@ def build_elicitation_response(
     if not allowed or not isinstance(elicited, AgentQuestions):
         return {"action": "decline"}
     try:
-        content = build_form_content(elicited, decrypt_stored_answers(added.get(ANSWERED)))
+        content = build_elicitation_content(elicited, decrypt_stored_answers(added.get(ANSWERED)))
     except ValueError:  # the server's secret key has changed
         content = None
     return {"action": "decline"} if content is None else {"action": "accept", "content": content}
@@ -304,9 +306,9 @@ def answer_by_ruling(
     if question.elicitation is not None:
         outcome = {"action": "decline"}  # no rule fills in a form
     elif allows:
-        outcome = agent_options.choose_allow_option(question.options)
+        outcome = agent_options.build_allow_outcome_or_cancel(question.options)
     else:
-        outcome = agent_options.choose_reject_option(question.options)
+        outcome = agent_options.build_reject_outcome_or_cancel(question.options)
     reason = None if allows else f"Signalbox ({ruling.by}): {ruling.reason}"
     return {"permission_request_id": None, "outcome": outcome, "reason": reason}
 

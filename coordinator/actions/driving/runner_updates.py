@@ -42,7 +42,7 @@ def store_agent_info(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     if (
         agent_session_id is not None
         and is_new_session_id
-        and hook_session_merging.merge_hook_session_into_driven(driven, agent_session_id, post.now)
+        and hook_session_merging.replace_hook_sessions_with_driven(driven, agent_session_id, post.now)
     ):
         driven.agent_session_id = agent_session_id
         Session.objects.filter(pk=post.session_id).update(executor_session_id=agent_session_id)

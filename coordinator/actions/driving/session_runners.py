@@ -30,10 +30,11 @@ def require_runner_holds_session(session_id: str, runner: Runner) -> Run:
     return last
 
 
-def lock_session_for_runner(session_id: str, runner: Runner) -> DrivenSession:
+def lock_or_assign_driven_session(session_id: str, runner: Runner) -> DrivenSession:
     """Return the session's row, locked until the transaction ends. Raises as `require_runner_holds_session` does.
 
-    Who polls a run of the session becomes its holder here (`build_driven_session_state`), so that this is one query.
+    Who polls a run of the session becomes its holder here (`assign_session_and_build_state`), so that this is one
+    query.
     """
     driven = lock_driven_session(session_id)
     if driven is None or driven.runner_id != runner.runner_id:
@@ -65,7 +66,7 @@ def read_driven_columns(driven: DrivenSession) -> dict[str, Any]:
     }
 
 
-def build_driven_session_state(run: Run) -> dict[str, Any] | None:
+def assign_session_and_build_state(run: Run) -> dict[str, Any] | None:
     """Return the state of the run's session that is sent to its runner; None if the runner drives no agents."""
     holder = str(run.runner_id)
     with connection.cursor() as cursor:

@@ -45,7 +45,7 @@ def is_masking_on() -> bool:
     return bool(settings.MASK_SECRETS)
 
 
-def mask_imported_row(table: str, row: Row) -> int:
+def mask_row_in_place(table: str, row: Row) -> int:
     """Mask what of a row would be masked at the endpoints, in place; return how many secrets."""
     if not is_masking_on():
         return 0

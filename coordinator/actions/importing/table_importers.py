@@ -39,7 +39,7 @@ BY_OTHERS = "other"  # the source of events that no endpoint took in
 class PluginImport(TableImport):
     """Without a person's word, no plugin may do more than before: one that is new here may do nothing."""
 
-    def filter_incoming_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
+    def restrict_incoming_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Take their permissions from those that no installation begins with."""
         seeded = seeds.SEEDS[self.table.name]
         self.clear_plugin_permissions(
@@ -47,7 +47,7 @@ class PluginImport(TableImport):
         )
         return candidates
 
-    def filter_new_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
+    def restrict_new_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Take them too from those that this installation began with and has no more."""
         self.clear_plugin_permissions(candidates)
         return candidates
@@ -86,7 +86,7 @@ class PluginImport(TableImport):
 class AgentImport(TableImport):
     """The id of an agent that was deleted here comes in only once nothing here names it."""
 
-    def filter_new_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
+    def restrict_new_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         refused = deleted_agents.find_reserved_agent_ids(str(candidate.row["id"]) for candidate in candidates)
         for candidate in candidates:
             if str(candidate.row["id"]) in refused:
@@ -104,7 +104,7 @@ class ServerImport(TableImport):
 
     placed = frozenset({"env"})
 
-    def filter_incoming_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
+    def restrict_incoming_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         for candidate in candidates:
             if not self.job.with_policy and candidate.row.get("default_policy") == "opt-out":
                 self.disarmed += 1
@@ -159,7 +159,7 @@ class ServerImport(TableImport):
 class GrantImport(TableImport):
     """Importer that, unless a person agreed, leaves grants out and reports what each would allow."""
 
-    def filter_new_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
+    def restrict_new_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         if self.job.with_policy:
             return candidates
         self.disarmed += len(candidates)
@@ -249,7 +249,7 @@ class AttachmentImport(TableImport):
     ) -> None:  # one shape
         """Note by what the copies are known again."""
         stored_files, self.written_files = self.written_files, {}
-        attachment_actions.save_stored_files(
+        attachment_actions.create_stored_file_rows(
             {
                 row_import.row["id"]: stored_files[name]
                 for row_import in written
@@ -313,7 +313,7 @@ class AuditRowImport(TableImport):
 
     too_old = 0
 
-    def filter_incoming_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
+    def restrict_incoming_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         limit = self.job.now - AUDIT_RETENTION
         young = []
         for candidate in candidates:
@@ -405,7 +405,7 @@ class EventImport(TableImport):
 
     def insert_rows(self, candidates: list[ImportCandidate]) -> None:
         names = list(candidates[0].row)
-        received = instants.to_microseconds(self.job.now)
+        received = instants.instant_to_microseconds(self.job.now)
         bulk.insert_row_pairs(
             "events",
             names,
@@ -423,7 +423,7 @@ def build_imported_context(candidate: ImportCandidate, received: int) -> list[An
     at = instants.parse_instant(candidate.row["timestamp"]) if candidate.row.get("timestamp") else None
     context = {
         "session_id": candidate.row["session_id"],
-        "instant_us": received if at is None else instants.to_microseconds(at),
+        "instant_us": received if at is None else instants.instant_to_microseconds(at),
         "received_at": received // 1000,
         "source": BY_OTHERS,
         "masked": candidate.masked,

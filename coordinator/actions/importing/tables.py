@@ -103,11 +103,11 @@ class TableImport:
     def fill_columns_from_source(self, raw: Row, row: Row) -> None:
         """Fill columns of ours from what the source holds elsewhere; take from `raw` what found a place so."""
 
-    def filter_incoming_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
+    def restrict_incoming_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Return what may come in, of all rows."""
         return candidates
 
-    def filter_new_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
+    def restrict_new_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Return what may come in, of the rows that are not here yet."""
         return candidates
 
@@ -135,9 +135,9 @@ class TableImport:
     def import_row_batch(self, batch: list[Row]) -> list[Row]:
         """Bring over one batch; return the rows whose loose parents are to be set once all are there."""
         candidates = [candidate for raw in batch if (candidate := self.build_import_candidate(raw))]
-        candidates = self.filter_rows_with_parents(self.filter_incoming_rows(candidates))
+        candidates = self.filter_rows_with_parents(self.restrict_incoming_rows(candidates))
         present: list[ImportCandidate] = []
-        wanted_rows = self.filter_new_rows(self.find_new_rows(candidates, present))
+        wanted_rows = self.restrict_new_rows(self.split_off_known_rows(candidates, present))
         loose = [
             dict(one.row) for one in wanted_rows if any(one.row.get(c) is not None for c in self.table.loose)
         ]
@@ -166,7 +166,7 @@ class TableImport:
                 raw, f"it has no {next(name for name in self.table.key if row[name] is None)}"
             )
             return None
-        masked = masks.mask_imported_row(self.table.name, row)
+        masked = masks.mask_row_in_place(self.table.name, row)
         self.report_value_changes(row, changes)
         self.save_values_without_column(row, rest)
         return ImportCandidate(raw, row, masked)
@@ -221,13 +221,13 @@ class TableImport:
             candidates = [candidate for candidate in candidates if candidate.row[column] in existing_ids]
         return candidates
 
-    def find_new_rows(
+    def split_off_known_rows(
         self, candidates: list[ImportCandidate], present: list[ImportCandidate]
     ) -> list[ImportCandidate]:
-        by = self.find_new_rows_by_key if self.table.key else self.find_new_rows_by_content
+        by = self.split_off_known_rows_by_key if self.table.key else self.split_off_known_rows_by_content
         return by(candidates, present)
 
-    def find_new_rows_by_key(
+    def split_off_known_rows_by_key(
         self, candidates: list[ImportCandidate], present: list[ImportCandidate]
     ) -> list[ImportCandidate]:
         if not candidates:
@@ -285,7 +285,7 @@ class TableImport:
         self.outcome.replaced += 1
         present.append(candidate)
 
-    def find_new_rows_by_content(
+    def split_off_known_rows_by_content(
         self, candidates: list[ImportCandidate], present: list[ImportCandidate]
     ) -> list[ImportCandidate]:
         new = []

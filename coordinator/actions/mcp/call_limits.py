@@ -12,7 +12,7 @@ from coordinator.actions.audit import audit
 from coordinator.actions.mcp import result_cache
 from coordinator.actions.upkeep.excess_rows import delete_excess_rows
 from coordinator.errors import NotFound, UnprocessableRequest
-from coordinator.identity.actors import Actor, refuse_api_key, system_actor
+from coordinator.identity.actors import Actor, require_actor_not_api_key, system_actor
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CircuitBreaker
 from coordinator.mcp.gateway.limited_results import MAX_RESULT_BYTES, MIN_RESULT_BYTES
 from coordinator.models import McpCallLimit, McpCallRate, McpCircuitBreaker, McpServer, McpTool, StoredResult
@@ -55,7 +55,7 @@ def save_call_limits(
 
     Raises Forbidden for an API key, NotFound, UnprocessableRequest.
     """
-    refuse_api_key(actor, ONLY_PEOPLE)
+    require_actor_not_api_key(actor, ONLY_PEOPLE)
     validate_call_limits(tool_name, new)
     with transaction.atomic():
         if not McpServer.objects.select_for_update().filter(pk=server_id).exists():
@@ -64,7 +64,7 @@ def save_call_limits(
             raise NotFound("This tool no longer exists.")
         rows = McpCallLimit.objects.filter(server_id=server_id, tool_name=tool_name)
         row = rows.first()
-        before = read_call_limits(row)
+        before = build_call_limit_settings(row)
         if before == new:
             return False
         if new == NOTHING_SET:
@@ -91,7 +91,7 @@ def save_call_limits(
     return True
 
 
-def read_call_limits(row: McpCallLimit | None) -> CallLimitSettings:
+def build_call_limit_settings(row: McpCallLimit | None) -> CallLimitSettings:
     """Return what a row says."""
     if row is None:
         return NOTHING_SET
@@ -125,7 +125,9 @@ def validate_call_limits(tool_name: str, new: CallLimitSettings) -> None:
         raise UnprocessableRequest("A circuit breaker is set for the whole server.")
 
 
-def consume_call_rate_limit(server_id: str, tool_name: str, calls_per_minute: int, now: datetime) -> float:
+def count_call_or_retry_seconds(
+    server_id: str, tool_name: str, calls_per_minute: int, now: datetime
+) -> float:
     """Count a call; return 0, or the seconds after which it may be tried again where the rate is used up.
 
     Each call moves the row's time on by its share of a minute, none further than a minute ahead.
@@ -206,7 +208,7 @@ def record_success_for_breaker(server_id: str, now: datetime) -> None:
 
 def close_circuit_breaker(server_id: str, *, actor: Actor, now: datetime) -> bool:
     """Close a server's breaker for a person; return whether it was open. Raises Forbidden for an API key."""
-    refuse_api_key(actor, ONLY_PEOPLE)
+    require_actor_not_api_key(actor, ONLY_PEOPLE)
     with transaction.atomic():
         deleted, _ = McpCircuitBreaker.objects.filter(pk=server_id, open_until__isnull=False).delete()
         if deleted:

@@ -39,13 +39,13 @@ from coordinator.models.gateway import CallState
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests import policy_in_force
 from coordinator.policy.requests.approvals import PermissionSubject
-from coordinator.policy.requests.question_requests import seal_address
+from coordinator.policy.requests.question_requests import seal_elicitation_address
 from coordinator.policy.requests.questions import (
     ANSWERED,
     ELICITATION,
     AddressRequest,
     AgentQuestions,
-    build_form_content,
+    build_elicitation_content,
     parse_elicitation,
     remove_secret_answer_texts,
 )
@@ -131,7 +131,7 @@ def request_elicitation_answer(
                     "tool_use_id": elicitation.timeline_call_id,
                     "client": elicitation.client or None,
                 }
-                | seal_address(elicitation.params),
+                | seal_elicitation_address(elicitation.params),
                 session_id=elicitation.session_id,
                 agent_id=elicitation.caller.agent_id,
                 event_id=elicitation.event_id,
@@ -175,7 +175,7 @@ def find_elicitation_result(
 
     The form is filled in from the server's own params: of the stored ones secrets may be masked.
     """
-    row = rules.find_permission_request(request_id)
+    row = rules.require_permission_request(request_id)
     state = rules.current_request_state(row, now)
     if state.waiting:
         return None
@@ -196,7 +196,7 @@ def build_accepted_elicitation_result(params: Mapping[str, Any], stored: Any) ->
         return {"action": ACCEPT}
     try:
         content = (
-            build_form_content(elicited, decrypt_stored_answers(stored))
+            build_elicitation_content(elicited, decrypt_stored_answers(stored))
             if isinstance(elicited, AgentQuestions)
             else None
         )

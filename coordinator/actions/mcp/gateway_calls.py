@@ -112,7 +112,7 @@ def mark_call_lost_if_worker_gone(
 ) -> GatewayCall:
     """Return the call, marked as lost where it runs in a process that is gone, or for longer than it may."""
     over = isinstance(call.run_until, datetime) and call.run_until <= now
-    if call.state != CallState.RUNNING or not (over or workers.is_worker_gone(call.worker)):
+    if call.state != CallState.RUNNING or not (over or workers.is_worker_known_to_have_ended(call.worker)):
         return call
     mark_call_lost(call.pk, "Its end was never heard: it may have run.", binding=binding, now=now)
     return GatewayCall.objects.get(pk=call.pk)
@@ -255,7 +255,7 @@ def raise_if_call_cancelled(call_id: str) -> None:
         raise CallCancelled
 
 
-def cancel_gateway_call(
+def cancel_call_or_record_cancellation(
     gateway_session: str,
     number: Any,
     actor: Actor,
@@ -368,7 +368,7 @@ class CallAttempt:
     is_local: bool = False
 
 
-def begin_gateway_call(attempt: CallAttempt, request_id: str, *, now: datetime) -> Ruling | None:
+def begin_call_or_return_denial(attempt: CallAttempt, request_id: str, *, now: datetime) -> Ruling | None:
     """Take the approval for this call and mark it running; None if this process may, and must, send it.
 
     Else the ruling that prevents it: policy denies by now, which is audited, or the call is not what was approved any
@@ -376,7 +376,7 @@ def begin_gateway_call(attempt: CallAttempt, request_id: str, *, now: datetime) 
     nothing is taken: another approval of the same is for another call.
     """
     with transaction.atomic():
-        server, ruling = evaluate_call_attempt_policy(attempt, now)
+        server, ruling = evaluate_and_audit_call_policy(attempt, now)
         if server is None or ruling.decision == DENY:
             return ruling
         if ruling.decision == ASK and (
@@ -392,7 +392,9 @@ def begin_gateway_call(attempt: CallAttempt, request_id: str, *, now: datetime) 
     return None
 
 
-def evaluate_call_attempt_policy(attempt: CallAttempt, now: datetime) -> tuple[UpstreamServer | None, Ruling]:
+def evaluate_and_audit_call_policy(
+    attempt: CallAttempt, now: datetime
+) -> tuple[UpstreamServer | None, Ruling]:
     """Return the call's server and what policy says of the call at this instant; a denial is audited."""
     binding = attempt.binding
     caller = replace(attempt.caller, session_id=attempt.origin.session_id)  # budgets are asked, too
@@ -434,7 +436,7 @@ def consume_approval_or_explain(
     if changed := describe_call_change(attempt.binding, ruling, server):
         return changed
     if not rules.current_request_state(
-        rules.find_permission_request(request_id), now
+        rules.require_permission_request(request_id), now
     ).allowed or not consume_call_approval(attempt, request_id, now):
         return "The approval was used, or has ended."
     return ""
@@ -537,7 +539,7 @@ def filter_calls_with_same_binding(
     )
 
 
-def is_call_begun(call_id: str) -> bool:
+def is_call_id_taken(call_id: str) -> bool:
     """Return whether a call of this id was begun, or is a client's task: then it is no other's to begin."""
     return GatewayCall.objects.filter(pk=call_id).exists()
 
@@ -697,7 +699,7 @@ def is_local_call_begun(attempt: CallAttempt) -> bool:
     ).exists()
 
 
-def undo_local_call_approval(attempt: CallAttempt, *, now: datetime) -> None:
+def restore_unused_local_approval(attempt: CallAttempt, *, now: datetime) -> None:
     """Return the approval of a call that was allowed already if the caller did not receive that: it is not sent."""
     if is_local_call_begun(attempt):
         undo_call_start(attempt.call_id, now=now)
@@ -730,7 +732,7 @@ def create_call_task(attempt: CallAttempt, request_id: str, message: bytes, *, n
     return call
 
 
-def find_call_task(call_id: str, *, key_id: int, agent_id: str, now: datetime) -> GatewayCall:
+def require_call_task(call_id: str, *, key_id: int, agent_id: str, now: datetime) -> GatewayCall:
     """Return a task of this caller. Raises NotFound."""
     call = GatewayCall.objects.filter(pk=call_id, is_task=True, key_id=key_id, agent_id=agent_id).first()
     if call is None:
@@ -853,14 +855,14 @@ def release_call_result_claim(call_id: str) -> None:
     GatewayCall.objects.filter(pk=call_id).update(delivered_at=None)
 
 
-def resume_gateway_call(attempt: CallAttempt, round_: int, *, now: datetime) -> Ruling | None:
+def resume_call_or_return_denial(attempt: CallAttempt, round_: int, *, now: datetime) -> Ruling | None:
     """Mark a call running whose server asked for more, once for each of its questions; None once it may be sent.
 
-    Else the ruling that prevents it, as in `begin_gateway_call`.
+    Else the ruling that prevents it, as in `begin_call_or_return_denial`.
     """
     binding = attempt.binding
     with transaction.atomic():
-        server, ruling = evaluate_call_attempt_policy(attempt, now)
+        server, ruling = evaluate_and_audit_call_policy(attempt, now)
         if server is None or ruling.decision == DENY:
             return ruling
         if ruling.decision == ASK and (changed := describe_call_change(binding, ruling, server)):

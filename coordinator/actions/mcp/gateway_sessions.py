@@ -87,7 +87,7 @@ def get_or_create_default_session(
             "used_at": now,
         },
     )
-    return find_gateway_session(name, endpoint="", key_id=key_id, agent_id=agent_id, now=now)
+    return require_and_touch_gateway_session(name, endpoint="", key_id=key_id, agent_id=agent_id, now=now)
 
 
 def has_live_gateway_session(agent_id: str | None, key_id: int | None, now: datetime) -> bool:
@@ -96,7 +96,7 @@ def has_live_gateway_session(agent_id: str | None, key_id: int | None, now: date
     return GatewaySession.objects.filter(used_at__gt=now - USED_WITHIN, **key_filter).exists()
 
 
-def find_gateway_session(
+def require_and_touch_gateway_session(
     session_id: str, *, endpoint: str, key_id: int, agent_id: str, now: datetime
 ) -> GatewayClient:
     """Return the session of this caller at this endpoint. Raises NotFound: the client begins a new one then."""

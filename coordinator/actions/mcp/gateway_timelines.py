@@ -56,7 +56,7 @@ class ReportedCall(NamedTuple):
     tool_name: str
 
 
-def resolve_timeline_session(
+def reopen_or_create_timeline_session(
     own: str,
     named: str | None,
     agent_id: str,
@@ -79,7 +79,7 @@ def resolve_timeline_session(
             agent_id, caller
         )
     if driven_session is not None:
-        inactivity.reopen_silent_session(driven_session, now)
+        inactivity.reopen_session_ended_by_silence(driven_session, now)
         is_certain = caller.session_id is not None or named is not None
         return TimelineSession(driven_session, is_agents=True, is_certain=is_certain)
     where = SessionLocation(agent_name=agent_id, profile=GATEWAY, by=caller)
@@ -90,7 +90,7 @@ def resolve_timeline_session(
 def end_connection_session(own: str, now: datetime) -> None:
     """End the session that was made for a client's connection: it is closed. One with an open question stays."""
     session_id = reported_sessions.find_session_id_by_executor_id(f"{GATEWAY}:{own}")
-    if session_id is None or reported_sessions.is_session_over(session_id):
+    if session_id is None or reported_sessions.is_session_finished(session_id):
         return
     if PermissionContext.objects.filter(
         session_id=session_id, request__status=RequestStatus.PENDING
@@ -131,7 +131,7 @@ def claim_reported_call(
         rows = rows.exclude(context__source=BY_GATEWAY).filter(context__tool_use_id=claimed)
     else:
         rows = find_reported_call_starts(session_id, server_id, tool)
-        rows = rows.filter(context__instant_us__gte=instants.to_microseconds(now - NEAR))
+        rows = rows.filter(context__instant_us__gte=instants.instant_to_microseconds(now - NEAR))
     reported_rows = rows.values_list("id", "context__tool_use_id", "tool_name", "tool_input")[:LIKELY]
     alike = [
         ReportedCall(row[0], row[1] or "", row[2] or "")

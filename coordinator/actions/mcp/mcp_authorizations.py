@@ -46,7 +46,7 @@ class AuthorizationSettings:
     must_register: bool = False
 
 
-def save_server_authorization(
+def register_and_save_server_authorization(
     server_id: str,
     authorization_settings: AuthorizationSettings,
     *,
@@ -62,7 +62,7 @@ def save_server_authorization(
     UnprocessableRequest for what cannot be, with the reason.
     """
     require_signed_in_person_for_oauth(actor)
-    upstream = find_http_upstream(server_id)
+    upstream = require_http_upstream(server_id)
     validate_authorization_settings(authorization_settings)
     existing = McpAuthorization.objects.filter(pk=server_id, server_url=upstream.url).first()
     try:
@@ -171,7 +171,7 @@ def load_usable_authorization(server_id: str) -> tuple[McpAuthorization, McpUpst
     row = McpAuthorization.objects.filter(pk=server_id).first()
     if row is None:
         raise NotFound(f"Nobody signs in at the server {server_id}.")
-    upstream = find_http_upstream(server_id)
+    upstream = require_http_upstream(server_id)
     if upstream.url != row.server_url:
         raise UnprocessableRequest(
             f"The address of the server {server_id} was changed. An administrator must save its sign-in again, so that "
@@ -241,7 +241,7 @@ async def discover_and_register_oauth_client(
                 f"The authorization server {endpoints.issuer} registers no clients by itself. Register one there with "
                 f"the redirect address {redirect_uri}, and enter its id and secret."
             )
-        client = await oauth.register_client(
+        client = await oauth.register_oauth_client(
             http,
             endpoints,
             redirect_uri=redirect_uri,
@@ -254,7 +254,7 @@ async def discover_and_register_oauth_client(
         http.close()
 
 
-def find_http_upstream(server_id: str) -> McpUpstream:
+def require_http_upstream(server_id: str) -> McpUpstream:
     upstream = McpUpstream.objects.filter(pk=server_id).first()
     if upstream is None or upstream.transport != Transport.HTTP or not upstream.url:
         raise UnprocessableRequest(

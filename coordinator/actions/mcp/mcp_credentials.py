@@ -13,7 +13,7 @@ from coordinator.actions.audit import audit
 from coordinator.actions.mcp import mcp_authorizations, mcp_sign_ins, mcp_upstreams
 from coordinator.actions.notifications import push
 from coordinator.errors import NotFound, UnprocessableRequest
-from coordinator.identity.actors import Actor, refuse_api_key
+from coordinator.identity.actors import Actor, require_actor_not_api_key
 from coordinator.mcp.servers import credentials
 from coordinator.models import (
     Blueprint,
@@ -64,7 +64,7 @@ def save_server_credential(
         is_new = not rows.filter(kind=kind, name=name).exists()
         if is_new and rows.count() >= MOST_CREDENTIALS:
             raise UnprocessableRequest(f"A server may have at most {MOST_CREDENTIALS} credentials.")
-        with mcp_upstreams.preserve_command_acceptance(server, actor):
+        with mcp_upstreams.preserve_command_acceptance_during_edit(server, actor):
             row, _ = McpCredential.objects.update_or_create(
                 server_id=server_id,
                 kind=kind,
@@ -87,7 +87,7 @@ def remove_server_credential(server_id: str, kind: str, name: str, *, actor: Act
     """Take a credential away. Raises NotFound, Forbidden for an API key."""
     refuse_api_key_for_credentials(actor)
     with transaction.atomic():
-        with mcp_upstreams.preserve_command_acceptance(lock_mcp_server_by_id(server_id), actor):
+        with mcp_upstreams.preserve_command_acceptance_during_edit(lock_mcp_server_by_id(server_id), actor):
             rows = McpCredential.objects.filter(server_id=server_id, kind=kind, name=name)
             deleted, _ = rows.delete()
         if not deleted:
@@ -96,7 +96,7 @@ def remove_server_credential(server_id: str, kind: str, name: str, *, actor: Act
 
 
 def refuse_api_key_for_credentials(actor: Actor) -> None:
-    refuse_api_key(actor, "An API key cannot change credentials. A person must sign in to do it.")
+    require_actor_not_api_key(actor, "An API key cannot change credentials. A person must sign in to do it.")
 
 
 def lock_mcp_server_by_id(server_id: str) -> McpServer:

@@ -14,7 +14,7 @@ from coordinator.actions.mcp import mcp_upstreams
 from coordinator.actions.policy import grants
 from coordinator.actions.upkeep import changed_columns
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
-from coordinator.identity.actors import Actor, refuse_api_key
+from coordinator.identity.actors import Actor, require_actor_not_api_key
 from coordinator.lib import row_versions
 from coordinator.mcp.servers import names
 from coordinator.models import (
@@ -102,7 +102,7 @@ def update_mcp_server(
     validate_server_columns(changes)
     with transaction.atomic():
         row = lock_mcp_server(name, seen_version)
-        with mcp_upstreams.preserve_command_acceptance(McpServer.objects.get(pk=name), actor):
+        with mcp_upstreams.preserve_command_acceptance_during_edit(McpServer.objects.get(pk=name), actor):
             difference = changed_columns.assign_changed_columns(row, changes, EDITABLE)
             if difference is None:
                 return row
@@ -141,12 +141,12 @@ def mask_server_columns(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def restrict_server_to_accepted_tools(name: str, is_restricted: bool, *, actor: Actor, now: datetime) -> None:
+def set_accepted_tools_only(name: str, is_restricted: bool, *, actor: Actor, now: datetime) -> None:
     """Serve a tool of which the definition changed once a person accepted it only, or as it comes.
 
     Raises NotFound, Forbidden for an API key.
     """
-    refuse_api_key(actor, "An API key cannot change policy. A person must sign in to do it.")
+    require_actor_not_api_key(actor, "An API key cannot change policy. A person must sign in to do it.")
     with transaction.atomic():
         row, rows = lock_mcp_server(name), AcceptedOnlyServer.objects.filter(pk=name)
         if rows.exists() == is_restricted:

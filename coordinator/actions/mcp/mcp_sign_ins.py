@@ -122,9 +122,9 @@ def complete_server_sign_in(
         endpoints = AuthorizationEndpoints.from_stored(authorization.endpoints)
         if endpoints.issuer != expected_issuer:
             raise AuthorizationFailed("The server's sign-in was changed meanwhile. Sign in again.")
-        oauth.require_expected_token_issuer(endpoints, issuer)
+        oauth.require_expected_authorization_issuer(endpoints, issuer)
         issued = asyncio.run(
-            request_tokens_once(
+            request_tokens_on_new_connection(
                 endpoints,
                 mcp_authorizations.load_oauth_client(authorization),
                 {
@@ -158,7 +158,7 @@ def complete_server_sign_in(
         )
 
 
-async def request_tokens_once(
+async def request_tokens_on_new_connection(
     endpoints: AuthorizationEndpoints, client: OAuthClient, fields: Mapping[str, str], *, private: bool
 ) -> IssuedTokens:
     """Return what the token endpoint issues, asked over a connection of its own."""
@@ -195,7 +195,7 @@ def sign_out_of_server(token_id: int, user: User, *, is_admin: bool, now: dateti
         endpoints = AuthorizationEndpoints.from_stored(authorization.endpoints)
         if endpoints.revocation_endpoint:
             asyncio.run(
-                revoke_tokens_once(
+                revoke_tokens_on_new_connection(
                     endpoints,
                     mcp_authorizations.load_oauth_client(authorization),
                     [
@@ -211,7 +211,7 @@ def sign_out_of_server(token_id: int, user: User, *, is_admin: bool, now: dateti
     return ""
 
 
-async def revoke_tokens_once(
+async def revoke_tokens_on_new_connection(
     endpoints: AuthorizationEndpoints, client: OAuthClient, tokens: list[str], *, private: bool
 ) -> None:
     """Have tokens revoked over a connection of its own."""
@@ -229,7 +229,7 @@ def find_access_token_row(authorization: McpAuthorization, user: User) -> McpAcc
     return McpAccessToken.objects.filter(server_id=authorization.server_id, user_id=owner).first()
 
 
-def claim_access_token(
+def get_token_or_claim_renewal(
     server_id: str, agent_id: str, now: datetime, rejected: str = "", person: int | None = None
 ) -> StoredToken | TokenRenewal | None:
     """Return the token for a request, or what to ask for a new one; None while another worker asks.
@@ -239,7 +239,7 @@ def claim_access_token(
     `load_usable_authorization` raises.
     """
     authorization, upstream = mcp_authorizations.load_usable_authorization(server_id)
-    owner = sign_ins.find_owner_of_token_for_request(authorization, agent_id, person)
+    owner = sign_ins.resolve_token_owner_id(authorization, agent_id, person)
     row = McpAccessToken.objects.filter(server_id=server_id, user_id=owner).first()
     if row is None:
         row, _ = McpAccessToken.objects.get_or_create(server_id=server_id, user_id=owner)

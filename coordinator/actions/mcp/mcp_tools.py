@@ -12,7 +12,7 @@ from django.db import transaction
 from coordinator.actions.audit import audit
 from coordinator.actions.mcp import tool_revisions
 from coordinator.errors import Conflict, NotFound
-from coordinator.identity.actors import Actor, refuse_api_key
+from coordinator.identity.actors import Actor, require_actor_not_api_key
 from coordinator.mcp.servers.tools import (
     MOST_TOOLS,
     SkippedTool,
@@ -69,13 +69,13 @@ def store_tool_listing(server_id: str, listing: ToolListing, *, actor: Actor, no
         created = []
         for position, definition in enumerate(listing.tools, 1):
             tool = known_tools.get(definition.name)
-            if (reason := free_count.reserve_tool_storage(definition, tool)) is not None:
+            if (reason := free_count.reserve_storage_or_explain(definition, tool)) is not None:
                 tool_changes.left_out.append(SkippedTool(position, definition.name, reason))
                 continue
-            classify_tool_change(tool_changes, definition, tool)
+            append_tool_change(tool_changes, definition, tool)
             if tool is not None and tool.definition_hash != definition.definition_digest:
                 tool_revisions.record_listed_tool_definition(tool, definition, actor, now)
-            row = update_tool_definition(
+            row = assign_listed_definition(
                 tool or build_new_tool(server_id, definition, actor, now), definition, now
             )
             if tool is None:
@@ -100,7 +100,7 @@ class ToolStorageQuota:
         self._forgettable: list[McpTool] | None = None
         self._existing_tools = existing_tools
 
-    def reserve_tool_storage(self, definition: ToolDefinition, tool: McpTool | None) -> str | None:
+    def reserve_storage_or_explain(self, definition: ToolDefinition, tool: McpTool | None) -> str | None:
         """Count a definition that is to be stored; return why it is not, else None."""
         is_same = tool is not None and tool.definition_hash == definition.definition_digest
         more_listed = tool is None or tool.gone_at is not None
@@ -134,7 +134,7 @@ class ToolStorageQuota:
             gone_tools = [
                 tool
                 for tool in self._existing_tools.values()
-                if tool.gone_at is not None and not tool.is_changed
+                if tool.gone_at is not None and not tool.has_undecided_definition_change
             ]
             granted_tools = set(granted)
             self._forgettable = sorted(
@@ -221,7 +221,7 @@ def find_last_omitted_tools_entry(server_id: str) -> AuditLog | None:
     return rows.order_by("-pk").first()
 
 
-def classify_tool_change(changes: ToolChanges, definition: ToolDefinition, tool: McpTool | None) -> None:
+def append_tool_change(changes: ToolChanges, definition: ToolDefinition, tool: McpTool | None) -> None:
     if tool is None:
         changes.new.append(definition.name)
     elif tool.definition_hash != definition.definition_digest:
@@ -243,7 +243,7 @@ def build_new_tool(server_id: str, definition: ToolDefinition, actor: Actor, now
     )
 
 
-def update_tool_definition(tool: McpTool, definition: ToolDefinition, now: datetime) -> McpTool:
+def assign_listed_definition(tool: McpTool, definition: ToolDefinition, now: datetime) -> McpTool:
     """Return the row with what the server lists now, not yet saved."""
     if tool.definition_hash != definition.definition_digest:
         tool.changed_at = now
@@ -309,7 +309,7 @@ def lock_tools_at_seen_version(
     server_id: str, names: Sequence[str], actor: Actor, seen_version: str | None
 ) -> list[McpTool]:
     """Return the tools, locked. Raises NotFound, Conflict where one is not the seen one, Forbidden for an API key."""
-    refuse_api_key(
+    require_actor_not_api_key(
         actor, "An API key cannot accept or decline a changed tool. A person must sign in to do it."
     )
     tools = list(McpTool.objects.select_for_update().filter(server_id=server_id, name__in=names))

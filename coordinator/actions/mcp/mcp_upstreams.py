@@ -14,7 +14,7 @@ from django.db import transaction
 
 from coordinator.actions.audit import audit
 from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
-from coordinator.identity.actors import Actor, refuse_api_key
+from coordinator.identity.actors import Actor, require_actor_not_api_key
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.isolation.process_isolation import Isolation
 from coordinator.mcp.servers import commands, open_database
@@ -52,7 +52,9 @@ def save_upstream_config(
     `seen` is the digest of the command that the page showed to the person who has it started here; without it, the
     command has yet to be accepted. Raises Conflict where it changed since then.
     """
-    refuse_api_key(actor, "An API key cannot change how a server is reached. A person must sign in to do it.")
+    require_actor_not_api_key(
+        actor, "An API key cannot change how a server is reached. A person must sign in to do it."
+    )
     if is_server_started_by_gateway(config):
         require_network_protects_database(config.network)
     with transaction.atomic():
@@ -68,7 +70,7 @@ def save_upstream_config(
         if is_server_started_by_gateway(config) and not (
             before is not None and is_server_started_by_gateway(build_upstream_config(before))
         ):
-            is_accepted = is_seen_command_accepted(server, seen_version)
+            is_accepted = validate_seen_command_version(server, seen_version)
         else:
             is_accepted = before is not None and commands.is_command_accepted(server, before)
         row, _ = McpUpstream.objects.update_or_create(server_id=server_id, defaults=values)
@@ -120,7 +122,7 @@ def change_server_isolation(
         )
 
 
-def is_seen_command_accepted(server: McpServer, seen_version: str | None) -> bool:
+def validate_seen_command_version(server: McpServer, seen_version: str | None) -> bool:
     """Return whether the command is accepted, as it was seen. Raises Conflict for another one."""
     if seen_version is not None and seen_version != commands.hash_server_command(server):
         raise Conflict("The command has changed since this page was loaded. Check it again.")
@@ -137,7 +139,7 @@ def accept_changed_server_command(server_id: str, *, seen_version: str, actor: A
     Raises NotFound, Conflict where it changed since then, Forbidden for an API key, UnprocessableRequest as
     in `save_upstream_config`.
     """
-    refuse_api_key(actor, "An API key cannot accept a command. A person must sign in to do it.")
+    require_actor_not_api_key(actor, "An API key cannot accept a command. A person must sign in to do it.")
     for network in McpUpstream.objects.filter(pk=server_id).values_list("network", flat=True):
         require_network_protects_database(network)
     with transaction.atomic():
@@ -165,7 +167,7 @@ def accept_changed_server_command(server_id: str, *, seen_version: str, actor: A
 
 
 @contextmanager
-def preserve_command_acceptance(server: McpServer, actor: Actor) -> Iterator[None]:
+def preserve_command_acceptance_during_edit(server: McpServer, actor: Actor) -> Iterator[None]:
     """Around a person's edit of a server or its variables: what was accepted stays so as they leave it.
 
     One that was not accepted before is not accepted by the way.

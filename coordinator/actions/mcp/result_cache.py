@@ -10,11 +10,11 @@ from django.db import transaction
 from coordinator.actions.audit import audit
 from coordinator.actions.upkeep.excess_rows import delete_excess_rows
 from coordinator.errors import NotFound
-from coordinator.identity.actors import Actor, refuse_api_key
+from coordinator.identity.actors import Actor, require_actor_not_api_key
 from coordinator.mcp.gateway.binding import qualified_tool_name
 from coordinator.mcp.gateway.cached_results import (
     CachedCall,
-    build_cached_result_scope,
+    hash_cached_result_scope,
     tool_result_cache_seconds,
 )
 from coordinator.mcp.gateway.servers import load_upstream_server
@@ -39,7 +39,7 @@ class CacheLookup:
     age_seconds: int = 0
 
 
-def load_cached_tool_result(call: CachedCall, now: datetime) -> CacheLookup | None:
+def look_up_result_cache(call: CachedCall, now: datetime) -> CacheLookup | None:
     """Return what is cached for a call; None where its result may not be cached: nobody is chosen to sign in for it."""
     try:
         sign_in, is_signed_in = find_sign_in_for_call(call, now)
@@ -66,7 +66,7 @@ def find_sign_in_for_call(call: CachedCall, now: datetime) -> tuple[str, bool]:
     authorization = McpAuthorization.objects.filter(pk=call.server_id).first()
     if authorization is None:
         return NO_SIGN_IN, True
-    user_id = sign_ins.find_owner_of_token_for_request(authorization, call.agent_id)
+    user_id = sign_ins.resolve_token_owner_id(authorization, call.agent_id)
     token = McpAccessToken.objects.filter(server_id=call.server_id, user_id=user_id).first()
     if token is None:
         return f"{user_id}", False
@@ -130,9 +130,9 @@ def delete_cached_results(server_id: str, tool_name: str = "") -> int:
     return deleted
 
 
-def empty_result_cache(server_id: str, *, actor: Actor, now: datetime) -> int:
+def clear_result_cache(server_id: str, *, actor: Actor, now: datetime) -> int:
     """Delete a server's cached results for a person; return how many. Raises Forbidden for an API key, NotFound."""
-    refuse_api_key(actor, ONLY_PEOPLE)
+    require_actor_not_api_key(actor, ONLY_PEOPLE)
     with transaction.atomic():
         if not McpServer.objects.filter(pk=server_id).exists():
             raise NotFound("This server no longer exists.")
@@ -163,7 +163,7 @@ def load_result_cache_scopes(server_id: str, tools: set[str]) -> set[str]:
     if server is None:
         return set()
     return {
-        build_cached_result_scope(server, tool) for tool in tools if tool_result_cache_seconds(server, tool)
+        hash_cached_result_scope(server, tool) for tool in tools if tool_result_cache_seconds(server, tool)
     }
 
 

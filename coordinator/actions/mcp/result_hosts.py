@@ -44,7 +44,7 @@ def record_and_detect_new_hosts(session_id: str, server_id: str, result: ResultH
     known_rows = list(rows.values_list("server_id", "session_id", "host"))
     own_hosts = {host for row_server, _, host in known_rows if row_server == server_id}
     new_hosts = all_hosts - {host for *_, host in known_rows} - named_hosts
-    is_learning = count_result_for_host_learning(server_id, now)
+    is_learning = advance_host_learning(server_id, now)
     if any(
         row_server == server_id and row_session != session_id for row_server, row_session, _ in known_rows
     ):
@@ -53,7 +53,7 @@ def record_and_detect_new_hosts(session_id: str, server_id: str, result: ResultH
     return (bool(new_hosts) or result.is_cut) and not is_learning
 
 
-def count_result_for_host_learning(server_id: str, now: datetime) -> bool:
+def advance_host_learning(server_id: str, now: datetime) -> bool:
     """Count a result with addresses of a new server; return whether its hosts are still learnt without a mark."""
     row, _ = McpHostLearning.objects.get_or_create(
         server_id=server_id, defaults={"results": 0, "started_at": now}

@@ -122,14 +122,14 @@ def request_approval_of_server_request(
     return row
 
 
-def consume_server_request_approval(
+def consume_server_approval_or_explain(
     question: ServerRequestQuestion, question_ruling: Ruling, request_id: str, now: datetime
 ) -> str:
     """Take the approval for this request; return why it may not pass, or nothing where it may, once.
 
     `question_ruling` is the ruling by which a person was asked.
     """
-    row = rules.find_permission_request(request_id)
+    row = rules.require_permission_request(request_id)
     if row.status == PermissionRequest.Status.DENIED:
         return DENIED_BY_PERSON
     if not rules.current_request_state(row, now).allowed:

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from coordinator.actions.audit import audit
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
-from coordinator.identity.actors import Actor, refuse_api_key
+from coordinator.identity.actors import Actor, require_actor_not_api_key
 from coordinator.lib.storable import is_storable_text
 from coordinator.models import AgentToolListing, McpTool
 from coordinator.models.mcp import ListedTools
@@ -30,7 +30,7 @@ def set_tools_visible_to_agent(
 
     Raises Forbidden for an API key, UnprocessableRequest for no tools or too many.
     """
-    refuse_api_key(actor, ONLY_PEOPLE)
+    require_actor_not_api_key(actor, ONLY_PEOPLE)
     if not agent_id.strip() or len(agent_id) > MAX_AGENT_ID_LENGTH or not is_storable_text(agent_id):
         raise UnprocessableRequest("Choose an agent.")
     if listed not in ListedTools.values:
@@ -70,7 +70,7 @@ def set_tool_description_override(
 
     Raises Forbidden for an API key, NotFound, Conflict, UnprocessableRequest.
     """
-    refuse_api_key(actor, ONLY_PEOPLE)
+    require_actor_not_api_key(actor, ONLY_PEOPLE)
     text = text.strip()
     if len(text) > MAX_SHORT_DESCRIPTION or not is_storable_text(text):
         raise UnprocessableRequest(f"A description may have at most {MAX_SHORT_DESCRIPTION:,} characters.")
@@ -80,7 +80,7 @@ def set_tool_description_override(
             raise NotFound("This tool no longer exists.")
         if tool.definition_hash != seen_version:
             raise Conflict("The tool's definition has changed since the page was loaded. Read it again.")
-        before = tool.short_description if tool.is_shortened else None
+        before = tool.short_description if tool.has_current_short_description else None
         if before == (text or None):
             return
         tool.short_description, tool.short_for = (text, seen_version) if text else (None, None)

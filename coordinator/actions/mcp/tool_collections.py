@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 
 from coordinator.actions.audit import audit
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
-from coordinator.identity.actors import Actor, refuse_api_key
+from coordinator.identity.actors import Actor, require_actor_not_api_key
 from coordinator.lib import row_versions
 from coordinator.lib.storable import is_storable_text
 from coordinator.mcp.servers.names import ServerTool
@@ -36,7 +36,7 @@ def create_tool_collection(
     name: str, *, description: str, tools: Iterable[ServerTool], actor: Actor, now: datetime
 ) -> ToolCollection:
     """Make a collection. Raises Forbidden for an API key, UnprocessableRequest, Conflict for a name in use."""
-    refuse_api_key(actor, ONLY_PEOPLE)
+    require_actor_not_api_key(actor, ONLY_PEOPLE)
     if _NAME.fullmatch(name) is None:
         raise UnprocessableRequest(
             f"A name has up to {MAX_NAME_LENGTH} characters: a-z, 0-9, - and _. It begins with a letter or digit."
@@ -71,7 +71,7 @@ def update_tool_collection(
 
     Raises Forbidden for an API key, NotFound, UnprocessableRequest, Conflict for a version that is not `seen` any more.
     """
-    refuse_api_key(actor, ONLY_PEOPLE)
+    require_actor_not_api_key(actor, ONLY_PEOPLE)
     columns = validate_collection_fields(description, tools)
     with transaction.atomic():
         row = lock_tool_collection(name, seen_version)
@@ -90,7 +90,7 @@ def delete_tool_collection(name: str, *, seen_version: str, actor: Actor, now: d
 
     Raises Forbidden for an API key, NotFound, Conflict for a version that is not `seen` any more.
     """
-    refuse_api_key(actor, ONLY_PEOPLE)
+    require_actor_not_api_key(actor, ONLY_PEOPLE)
     with transaction.atomic():
         row = lock_tool_collection(name, seen_version)
         metadata = {"before": describe_tool_collection(row)}

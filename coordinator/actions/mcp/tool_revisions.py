@@ -30,7 +30,7 @@ def record_listed_tool_definition(
     tool: McpTool, definition: ToolDefinition, actor: Actor, now: datetime
 ) -> None:
     """Note that a server lists another definition of a tool; `tool` still holds the one before."""
-    record_earlier_tool_definitions(tool)
+    initialize_tool_revision_history(tool)
     create_tool_revision(
         tool, RevisionKind.LISTED, definition.definition_digest, definition.content, by=str(actor), at=now
     )
@@ -38,12 +38,12 @@ def record_listed_tool_definition(
 
 def record_tool_definition_decision(tool: McpTool, kind: RevisionKind, actor: Actor, now: datetime) -> None:
     """Note that a person accepted or declined a tool's present definition. Call it before `accepted` changes."""
-    record_earlier_tool_definitions(tool)
+    initialize_tool_revision_history(tool)
     create_tool_revision(tool, kind, tool.definition_hash, None, by=str(actor), at=now)
     delete_excess_tool_revisions(tool.server_id, [tool.name])
 
 
-def record_earlier_tool_definitions(tool: McpTool) -> None:
+def initialize_tool_revision_history(tool: McpTool) -> None:
     """Begin the history of a tool that has none with the definitions that its row holds."""
     if McpToolRevision.objects.filter(server_id=tool.server_id, tool_name=tool.name).exists():
         return

@@ -28,7 +28,7 @@ MAX_AUDITED_ARGUMENTS = 20_000  # bytes as JSON
 ONLY_ADMINS = "Only administrators try tools."
 
 
-def begin_tool_trial(trial: ToolTrial, server: UpstreamServer, now: datetime) -> None:
+def authorize_and_audit_tool_trial(trial: ToolTrial, server: UpstreamServer, now: datetime) -> None:
     """Write who tries what, before it is sent. Raises Forbidden, NotFound or Conflict where it may not be."""
     problem: SignalboxError | None = None
     with transaction.atomic():
@@ -79,7 +79,7 @@ def require_trial_allowed(trial: ToolTrial, server: UpstreamServer) -> None:
         raise Forbidden(f"Denied: {ruling.reason.rstrip('.')} ({ruling.by}).")
 
 
-def end_tool_trial(trial: ToolTrial, outcome: TrialOutcome, now: datetime) -> None:
+def audit_tool_trial_outcome(trial: ToolTrial, outcome: TrialOutcome, now: datetime) -> None:
     """Write what came of a trial."""
     audit.record_audit_entry(
         ENDED,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from coordinator.actions.notifications.addresses import (
     create_notification_target,
-    find_undecryptable_addresses,
+    list_undecryptable_address_problems,
     reencrypt_notification_addresses,
     remove_notification_address,
     set_notification_filter,
@@ -56,7 +56,7 @@ __all__ = [
     "deliver_notification",
     "escalate_due_requests",
     "find_due_notifications",
-    "find_undecryptable_addresses",
+    "list_undecryptable_address_problems",
     "queue_test_notification",
     "reconcile_delivery_jobs",
     "reencrypt_notification_addresses",

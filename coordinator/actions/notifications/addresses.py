@@ -73,7 +73,7 @@ def build_address_columns(kind: str, address: str) -> dict[str, str]:
 def encrypt_service_address(address: str) -> dict[str, str]:
     try:
         service = apprise_channel.inspect_service_address(address)
-        sealed = apprise_channel.seal_address(address)
+        sealed = apprise_channel.seal_service_address(address)
     except apprise_channel.InvalidServiceAddress as problem:
         raise UnprocessableRequest(str(problem)) from None
     except NotificationNotSent as problem:
@@ -136,12 +136,12 @@ def reencrypt_notification_addresses() -> int:
     newest, count = keyring.load_newest_key_id(), 0
     for target in NotificationTarget.objects.select_for_update().filter(kind=Kind.APPRISE):
         if keyring.sealing_key_id(target.secret or "") != newest:
-            secret = apprise_channel.seal_address(apprise_channel.unseal_target_address(target))
+            secret = apprise_channel.seal_service_address(apprise_channel.unseal_target_address(target))
             count += NotificationTarget.objects.filter(pk=target.pk).update(secret=secret)
     return count
 
 
-def find_undecryptable_addresses() -> list[str]:
+def list_undecryptable_address_problems() -> list[str]:
     """Return why sealed addresses cannot be opened, one sentence each."""
     problems = []
     for target in NotificationTarget.objects.filter(kind=Kind.APPRISE).order_by("id"):

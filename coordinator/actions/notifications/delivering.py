@@ -44,10 +44,10 @@ from coordinator.notifications import channels, quiet_hours
 from coordinator.notifications.messages import (
     AddressEnded,
     NotificationNotSent,
-    find_limit_of_notification,
-    find_reached_budget_of_notification,
-    find_session_guard_of_notification,
-    find_sign_in_of_notification,
+    find_budget_mark_of_notification,
+    find_pending_sign_in_of_notification,
+    find_subscription_limit_of_notification,
+    find_unguarded_call_count_of_notification,
 )
 from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.requests import approvals
@@ -115,7 +115,7 @@ def deliver_notifications_to_target(target_id: int) -> None:
         for pk in list(due_notifications.values_list("pk", flat=True)[:AT_ONCE]):
             started_at = time.monotonic()
             took_it = deliver_notification(pk)
-            lanes.record_delivery_time(target_id, time.monotonic() - started_at)
+            lanes.update_target_slowness(target_id, time.monotonic() - started_at)
             if not took_it:
                 now = timezone.now()
                 rest = find_due_notifications(now).filter(target_id=target_id).values_list("pk", flat=True)
@@ -154,13 +154,13 @@ def deliver_claimed_notification(job: ClaimedJob, now: datetime) -> bool:
         message.outcome = None
         message.save(update_fields=["outcome"])
     request = PermissionRequest.objects.with_context().filter(request_id=message.request_id).first()
-    if message.event == Event.SETTLED and not confirm_request_end_notification(message, job, now):
+    if message.event == Event.SETTLED and not discard_or_defer_unannounced_end(message, job, now):
         return True
     why_not = find_notification_drop_reason(message, request, now)
     if why_not:
         close_notification(message, job, State.DROPPED, why_not)
         return True
-    return defer_message_for_quiet_hours(message, job, now) or attempt_notification_delivery(
+    return defer_message_if_quiet_hours(message, job, now) or attempt_notification_delivery(
         message, request, job, now
     )
 
@@ -183,11 +183,11 @@ def attempt_notification_delivery(
         close_notification(message, job, State.FAILED, str(problem))
         return True
     except NotificationNotSent as problem:
-        schedule_delivery_retry(message, job, str(problem), now)
+        retry_later_or_fail_notification(message, job, str(problem), now)
         return False
     except Exception:
         log.exception("A notification could not be sent")
-        schedule_delivery_retry(message, job, UNKNOWN_PROBLEM, now)
+        retry_later_or_fail_notification(message, job, UNKNOWN_PROBLEM, now)
         return False
     close_notification(message, job, State.SENT, outcome, sent_at=now)
     if request is not None:  # its end may have waited for this
@@ -196,7 +196,7 @@ def attempt_notification_delivery(
     return True
 
 
-def confirm_request_end_notification(message: Notification, job: ClaimedJob, now: datetime) -> bool:
+def discard_or_defer_unannounced_end(message: Notification, job: ClaimedJob, now: datetime) -> bool:
     """Return whether a request's end should be sent here; delete it if the request itself was never sent.
 
     While the message about the request itself is being sent, or kept back, its end waits for that.
@@ -245,15 +245,15 @@ def find_notification_drop_reason(
 def find_non_request_drop_reason(message: Notification, now: datetime) -> str | None:
     """Return the reason for dropping a message that is not about a request, or None."""
     reason = None
-    if message.event == Event.BUDGET and find_reached_budget_of_notification(message) is None:
+    if message.event == Event.BUDGET and find_budget_mark_of_notification(message) is None:
         reason = "the budget was changed before"
     elif message.event == Event.LIMIT:
-        limit = find_limit_of_notification(message)
-        if limit is None or limit.resets_at_us <= instants.to_microseconds(now):
+        limit = find_subscription_limit_of_notification(message)
+        if limit is None or limit.resets_at_us <= instants.instant_to_microseconds(now):
             reason = "the window of the limit has ended"
     elif message.event == Event.UNGUARDED:
         reason = find_unguarded_calls_drop_reason(message)
-    elif message.event == Event.SIGN_IN and find_sign_in_of_notification(message) is None:
+    elif message.event == Event.SIGN_IN and find_pending_sign_in_of_notification(message) is None:
         reason = "somebody has signed in"
     return reason
 
@@ -262,7 +262,7 @@ def find_unguarded_calls_drop_reason(message: Notification) -> str | None:
     """Return the reason for dropping a message about calls without a guard, or None."""
     if NotificationChoice.objects.filter(pk=message.target.person, unguarded=False).exists():
         return "it was switched off"
-    return None if find_session_guard_of_notification(message) else "the session was deleted"
+    return None if find_unguarded_call_count_of_notification(message) else "the session was deleted"
 
 
 def find_request_drop_reason(
@@ -282,7 +282,7 @@ def find_request_drop_reason(
     )
 
 
-def defer_message_for_quiet_hours(message: Notification, job: ClaimedJob, now: datetime) -> bool:
+def defer_message_if_quiet_hours(message: Notification, job: ClaimedJob, now: datetime) -> bool:
     """Defer a message to the end of its person's quiet hours; tests and escalation are not silenced.
 
     A person who was notified by escalation is also notified at once when it is over.
@@ -300,7 +300,9 @@ def defer_message_for_quiet_hours(message: Notification, job: ClaimedJob, now: d
     return True
 
 
-def schedule_delivery_retry(message: Notification, job: ClaimedJob, problem: str, now: datetime) -> None:
+def retry_later_or_fail_notification(
+    message: Notification, job: ClaimedJob, problem: str, now: datetime
+) -> None:
     """Schedule another attempt for a message. A test is not retried: its sender can send another."""
     if job.attempts >= MAX_ATTEMPTS or not message.request_id:
         close_notification(message, job, State.FAILED, problem)

@@ -38,7 +38,7 @@ def create_escalation_step(*, user: User, after_minutes: int, whom: str, now: da
     require_escalation_admin(user)
     if not 0 <= after_minutes <= LONGEST:
         raise UnprocessableRequest(f"Choose 0 to {LONGEST} minutes after the request.")
-    group, person = parse_escalation_target(whom)
+    group, person = resolve_escalation_target(whom)
     with transaction.atomic():
         if EscalationStep.objects.count() >= MOST_STEPS:
             raise Conflict(f"There may be at most {MOST_STEPS} steps. Remove one first.")
@@ -72,11 +72,11 @@ def escalate_due_requests(now: datetime) -> int:
     return sum(
         execute_escalation_step(request_id, step, now)
         for step in steps
-        for request_id in find_overdue_requests(step, now)
+        for request_id in find_overdue_request_ids(step, now)
     )
 
 
-def find_overdue_requests(step: EscalationStep, now: datetime) -> list[str]:
+def find_overdue_request_ids(step: EscalationStep, now: datetime) -> list[str]:
     """Return the requests that a step is due for: asked since the step was made, and waiting for so long."""
     taken_steps = Escalation.objects.filter(request_id=OuterRef("request_id"), step=step)
     late = PermissionRequest.objects.awaiting_decision(now).filter(
@@ -117,7 +117,7 @@ def execute_escalation_step(request_id: str, step: EscalationStep, now: datetime
     return True
 
 
-def parse_escalation_target(text: str) -> tuple[Group | None, str | None]:
+def resolve_escalation_target(text: str) -> tuple[Group | None, str | None]:
     kind, _, name = text.partition(":")
     if kind == "group" and name.isdecimal() and len(name) < 10:
         group = Group.objects.filter(pk=int(name)).first()

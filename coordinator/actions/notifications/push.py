@@ -197,7 +197,7 @@ def reencrypt_push_keys() -> int:
     return count
 
 
-def find_undecryptable_push_keys() -> list[str]:
+def list_undecryptable_push_key_problems() -> list[str]:
     """Return why the key, or devices' keys, cannot be opened, one sentence each."""
     sealed = [
         (push.KEY_PURPOSE, key.private_key, "The key for push messages") for key in PushKey.objects.all()

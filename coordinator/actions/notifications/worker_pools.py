@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from coordinator.notifications.channels import parallel_sends_of_kind
+from coordinator.notifications.channels import max_parallel_sends_of_kind
 
 SLOW = 3.0  # seconds for one message
 REMEMBERED = 600.0  # seconds
@@ -30,10 +30,10 @@ def reserve_delivery_slots(waiting: Iterable[tuple[int, str]]) -> list[int]:
     with _lock:
         busy_counts = Counter(busy.values())
         taken_by_slow = Counter(
-            kind for target_id, kind in busy.items() if is_notification_target_slow(target_id)
+            kind for target_id, kind in busy.items() if expire_and_check_slow_target(target_id)
         )
         for target_id, kind in waiting:
-            lanes, slow = parallel_sends_of_kind(kind), is_notification_target_slow(target_id)
+            lanes, slow = max_parallel_sends_of_kind(kind), expire_and_check_slow_target(target_id)
             is_full = busy_counts[kind] >= lanes or (slow and taken_by_slow[kind] >= max(1, lanes // 2))
             if target_id in busy or is_full:
                 continue
@@ -49,7 +49,7 @@ def release_delivery_slot(target_id: int) -> None:
         busy.pop(target_id, None)
 
 
-def record_delivery_time(target_id: int, seconds: float) -> None:
+def update_target_slowness(target_id: int, seconds: float) -> None:
     """Remember how long a target took for one message."""
     with _lock:
         if seconds > SLOW:
@@ -58,7 +58,7 @@ def record_delivery_time(target_id: int, seconds: float) -> None:
             _slow.pop(target_id, None)
 
 
-def is_notification_target_slow(target_id: int) -> bool:
+def expire_and_check_slow_target(target_id: int) -> bool:
     until = _slow.get(target_id, 0.0)
     if until and until < time.monotonic():
         del _slow[target_id]

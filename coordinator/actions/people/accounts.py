@@ -127,7 +127,7 @@ def build_device_token_key(user: User) -> str:
     return settings.SECRET_KEY + user.password
 
 
-def check_sign_in_limits(attempt: SignInAttempt, now: datetime) -> None:
+def require_sign_in_below_limits(attempt: SignInAttempt, now: datetime) -> None:
     """Raise TooMany where too many wrong passwords came lately from there, or for that name."""
     for limit, source in attempt.applicable_limits():
         limit.require_below_limit(source, now)
@@ -151,14 +151,14 @@ def record_password_check(user: User, event_type: str, address: str, now: dateti
 
 def verify_sign_in_password(user: User, password: str, attempt: SignInAttempt, now: datetime) -> None:
     """Check the password of a signed-in person. Raises Forbidden for a wrong one, TooMany after many."""
-    check_sign_in_limits(attempt, now)
+    require_sign_in_below_limits(attempt, now)
     if not user.check_password(password):
         record_failed_sign_in(attempt, now)
         raise Forbidden("Wrong password. Try again.")
     record_password_check(user, "SIGN_IN_CONFIRMED", attempt.address, now)
 
 
-def record_cookie_only_sign_in(user: User, address: str, attempt: str, now: datetime) -> None:
+def audit_attempt_with_cookie_only(user: User, address: str, attempt: str, now: datetime) -> None:
     """Write down that somebody tried `attempt` with the cookie of a person's session alone, the first 20 times."""
     source = normalize_caller_network(address)
     if not UNPROVEN.seconds_until_retry(source, now):

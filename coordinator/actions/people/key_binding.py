@@ -24,7 +24,7 @@ from coordinator.identity.keys import (
     REFUSE,
     UNBOUND_KEYS,
     accepts_keys_without_agent,
-    describe_key_refusal,
+    find_api_key_refusal_reason,
     is_unbound_agent_key,
 )
 from coordinator.identity.scopes import SPEAK_AS_AGENTS
@@ -89,12 +89,12 @@ def list_unbound_keys(now: datetime) -> list[UnboundKey]:
     if not accepts_keys_without_agent():
         return []
     rows = ApiKey.objects.filter(agent_id=None, agent_ids=None, revoked_at=None).order_by("name")
-    unbound = [row for row in rows if is_unbound_agent_key(row) and not describe_key_refusal(row, now)]
+    unbound = [row for row in rows if is_unbound_agent_key(row) and not find_api_key_refusal_reason(row, now)]
     spoken_for = find_agents_used_by_keys(unbound)
     return [UnboundKey(key, sorted(spoken_for[key.pk])) for key in unbound]
 
 
-def bind_unbound_keys(*, actor: Actor, now: datetime) -> list[UnboundKey]:
+def bind_keys_and_refuse_unbound(*, actor: Actor, now: datetime) -> list[UnboundKey]:
     """Bind each unbound key to the agents that it has spoken for, and refuse unbound keys from now on.
 
     A key that has spoken for no agent stays unbound, and is refused. Returns the keys with their agents. Raises

@@ -37,7 +37,7 @@ class KeyQuotas:
     def find_quota_error(self, caller: str, now: datetime) -> QuotaReached | None:
         """Return why the caller may store nothing more today; None where it may, as far as is known here."""
         limit = settings.KEY_BYTES_PER_DAY
-        if not limit or self.current_day_sums(now).get(caller, 0) < limit:
+        if not limit or self.stored_bytes_cache_for_day(now).get(caller, 0) < limit:
             return None
         end = end_of_utc_day(now)
         return QuotaReached(
@@ -46,11 +46,11 @@ class KeyQuotas:
             retry_after=int((end - now).total_seconds()) + 1,
         )
 
-    def load_key_sums(self, callers: Iterable[str], now: datetime) -> None:
+    def cache_stored_byte_sums(self, callers: Iterable[str], now: datetime) -> None:
         """Read the sums of callers that are not known here yet."""
         if not settings.KEY_BYTES_PER_DAY:
             return
-        sums = self.current_day_sums(now)
+        sums = self.stored_bytes_cache_for_day(now)
         unknown = {
             int(caller[len(_KEY) :]): caller
             for caller in callers
@@ -75,11 +75,11 @@ class KeyQuotas:
                 sums[caller] = int(cursor.fetchone()[0])
         return sums
 
-    def remember_key_sums(self, sums: Mapping[str, int], now: datetime) -> None:
+    def cache_committed_byte_sums(self, sums: Mapping[str, int], now: datetime) -> None:
         """Take over sums whose transaction is committed."""
-        self.current_day_sums(now).update(sums)
+        self.stored_bytes_cache_for_day(now).update(sums)
 
-    def current_day_sums(self, now: datetime) -> dict[str, int]:
+    def stored_bytes_cache_for_day(self, now: datetime) -> dict[str, int]:
         if self._day != (day := utc_day_text(now)):
             self._day, self._sums = day, {}
         return self._sums

@@ -27,7 +27,7 @@ from coordinator.identity.keys import (
     KeyEnded,
     KeyIdentity,
     accepts_keys_without_agent,
-    describe_key_refusal,
+    find_api_key_refusal_reason,
 )
 from coordinator.identity.scopes import SCOPES, SPEAK_AS_AGENTS
 from coordinator.models import ApiKey, RevokedKey
@@ -131,19 +131,19 @@ def authenticate_api_key(raw: str, now: datetime, *, source: str = "unknown") ->
     if row is None and (session := session_keys.find_session_key_identity(key_hash, now)) is not None:
         return session
     if row is None:
-        raise record_key_refusal(UNKNOWN, None, source, now)
-    if key_problem := describe_key_refusal(row, now):
-        raise record_key_refusal(key_problem, row, source, now)
+        raise audit_and_build_key_error(UNKNOWN, None, source, now)
+    if key_problem := find_api_key_refusal_reason(row, now):
+        raise audit_and_build_key_error(key_problem, row, source, now)
     record_key_use(row, now)
     return build_key_identity(row)
 
 
-def find_key_identity(key_id: int, now: datetime) -> KeyIdentity:
+def require_valid_key_identity(key_id: int, now: datetime) -> KeyIdentity:
     """Return who the key with this id is. Raises Unauthorized where it is not valid any more."""
     row = ApiKey.objects.filter(pk=key_id).first()
     if row is None:
         raise Unauthorized(UNKNOWN)
-    if key_problem := describe_key_refusal(row, now):
+    if key_problem := find_api_key_refusal_reason(row, now):
         raise Unauthorized(key_problem)
     return build_key_identity(row)
 
@@ -163,10 +163,10 @@ def find_api_key_id(raw: str) -> int | None:
     api_key_row = (
         ApiKey.objects.filter(key_hash=key_hash, revoked_at=None).values_list("id", flat=True).first()
     )
-    return session_keys.find_session_key_id(key_hash) if api_key_row is None else api_key_row
+    return session_keys.find_negated_session_key_id(key_hash) if api_key_row is None else api_key_row
 
 
-def record_key_refusal(reason: str, row: ApiKey | None, source: str, now: datetime) -> Unauthorized:
+def audit_and_build_key_error(reason: str, row: ApiKey | None, source: str, now: datetime) -> Unauthorized:
     """Audit a refused key, by name where it is known, and return what to raise.
 
     Raises TooManyRequests for an unknown one.

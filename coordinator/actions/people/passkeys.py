@@ -214,7 +214,7 @@ def sign_in_with_passkey(text: str, browser: str, attempt: SignInAttempt, now: d
         Forbidden: Whose passkey it is may not sign in with it.
         TooManyRequests: Too many were refused lately.
     """
-    with rate_limit_passkey_refusals(find_user_of_passkey_answer(text), attempt, now):
+    with rate_limit_passkey_refusals_in_block(find_user_of_passkey_answer(text), attempt, now):
         answer = passkeys.parse_passkey_answer(text)
         consume_passkey_challenge(Purpose.SIGN_IN, answer, browser, now)
         row = find_passkey(answer)
@@ -225,7 +225,7 @@ def sign_in_with_passkey(text: str, browser: str, attempt: SignInAttempt, now: d
                 "Signalbox does not know this passkey. It may have been removed: sign in another way.",
             )
         with transaction.atomic():
-            verify_passkey_answer(answer, row, now)
+            verify_passkey_and_advance_counter(answer, row, now)
             require_passkey_sign_in_allowed(user)
             record_passkey_event(
                 "SIGNED_IN", row, user, actor=person_actor(user), reason=f"from {attempt.address}", now=now
@@ -238,14 +238,14 @@ def confirm_with_passkey(user: User, text: str, browser: str, attempt: SignInAtt
 
     Raises PasskeyRefused, also for somebody else's passkey, and TooManyRequests after many.
     """
-    with rate_limit_passkey_refusals(user, attempt, now):
+    with rate_limit_passkey_refusals_in_block(user, attempt, now):
         answer = passkeys.parse_passkey_answer(text)
         consume_passkey_challenge(Purpose.CONFIRM, answer, browser, now, user=user)
         row = find_passkey(answer)
         if row is None or row.user_id != user.pk:
             raise PasskeyRefused("a passkey of somebody else, or of nobody", "This is none of your passkeys.")
         with transaction.atomic():
-            verify_passkey_answer(answer, row, now)
+            verify_passkey_and_advance_counter(answer, row, now)
             record_passkey_event(
                 "SIGN_IN_CONFIRMED",
                 row,
@@ -313,9 +313,9 @@ def consume_passkey_challenge(
         raise PasskeyRefused("the challenge was for another browser")
 
 
-def verify_passkey_answer(answer: PasskeyAnswer, row: Passkey, now: datetime) -> None:
+def verify_passkey_and_advance_counter(answer: PasskeyAnswer, row: Passkey, now: datetime) -> None:
     """Verify an answer and advance the passkey's counter. Raises PasskeyRefused."""
-    new_count = passkeys.verify_passkey_use(answer, row)
+    new_count = passkeys.verify_passkey_and_get_counter(answer, row)
     unchanged = Passkey.objects.filter(pk=row.pk, user_id=row.user_id, sign_count=row.sign_count)
     if not unchanged.update(sign_count=new_count, last_used_at=now):
         raise PasskeyRefused("the passkey was used or removed meanwhile")
@@ -335,7 +335,9 @@ def select_passkey_attempt_limit(attempt: SignInAttempt, user: User | None) -> t
 
 
 @contextmanager
-def rate_limit_passkey_refusals(user: User | None, attempt: SignInAttempt, now: datetime) -> Iterator[None]:
+def rate_limit_passkey_refusals_in_block(
+    user: User | None, attempt: SignInAttempt, now: datetime
+) -> Iterator[None]:
     """Raise TooManyRequests after too many refusals; log, count and audit the one that the block raises.
 
     Args:

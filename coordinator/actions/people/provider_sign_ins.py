@@ -93,7 +93,7 @@ def sign_in_with_provider(identity: OpenIdIdentity, address: str, now: datetime)
     """
     try:
         with transaction.atomic():
-            provider_user = find_provider_user(identity)
+            provider_user = find_user_or_drop_orphan_identity(identity)
             user = (
                 sync_provider_role(provider_user, identity, now)
                 if provider_user
@@ -113,7 +113,7 @@ def confirm_provider_identity(user: User, identity: OpenIdIdentity, address: str
     Raises IdentityMismatch, NoProviderRole and AccountDeactivated.
     """
     with transaction.atomic():
-        provider_user = find_provider_user(identity)
+        provider_user = find_user_or_drop_orphan_identity(identity)
         if provider_user is None or provider_user.pk != user.pk:
             raise IdentityMismatch(
                 f"You signed in at {settings.OIDC_NAME} as somebody else. Nothing was confirmed: sign in there as "
@@ -142,7 +142,7 @@ def connect_provider_account(user: User, identity: OpenIdIdentity, address: str,
     try:
         with transaction.atomic():
             before = highest_role(user)
-            if find_provider_user(identity):
+            if find_user_or_drop_orphan_identity(identity):
                 raise Conflict(
                     f"Your {settings.OIDC_NAME} identity already belongs to another account here. Sign in "
                     "with that account."
@@ -214,7 +214,7 @@ def role_after_provider_disconnect(user: User) -> str:
     return min(before, had, key=ROLES.index) if before in ROLES and had else ""
 
 
-def check_provider_code_limit(address: str, mark: str, now: datetime) -> None:
+def require_provider_codes_below_limit(address: str, mark: str, now: datetime) -> None:
     """Raise TooManyRequests where the provider refused too many codes lately that came from there.
 
     `mark` is the browser's of an earlier sign-in (`sign_provider_device_token`), empty where it has none.
@@ -256,7 +256,7 @@ def record_provider_refusal(
         )
 
 
-def find_provider_user(identity: OpenIdIdentity) -> User | None:
+def find_user_or_drop_orphan_identity(identity: OpenIdIdentity) -> User | None:
     """Return the account of that person; the row of one that somebody deleted elsewhere goes."""
     # Not locked: changes and deletions of people lock them first, and this row after
     # (coordinator.actions.people.users).

@@ -26,7 +26,7 @@ CODE_BYTES = 10
 SHAPE = re.compile(r"[a-z2-7]{16}")
 
 
-def create_recovery_codes(user: User, *, actor: Actor, now: datetime) -> list[str]:
+def replace_recovery_codes(user: User, *, actor: Actor, now: datetime) -> list[str]:
     """Return a person's new codes, in place of all that they had. Raises Conflict for who does not sign in here."""
     if not has_password_sign_in(user):
         raise Conflict("Recovery codes are for people who sign in here with a password.")
@@ -73,7 +73,7 @@ def use_recovery_code(user: User, text: str, event_type: str, address: str, now:
     return True
 
 
-def count_recovery_codes(user: User) -> int:
+def count_unused_recovery_codes(user: User) -> int:
     """Return how many codes a person has left."""
     return RecoveryCode.objects.filter(user_id=user.pk, used_at__isnull=True).count()
 

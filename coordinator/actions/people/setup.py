@@ -30,7 +30,7 @@ def is_setup_open() -> bool:
     return not User.objects.exists()
 
 
-def create_setup_token(now: datetime) -> str:
+def replace_setup_token(now: datetime) -> str:
     """Return a new one-time token for the set-up page; older ones stop working. Raises Conflict with users."""
     raw = secrets.token_urlsafe(32)
     with transaction.atomic():

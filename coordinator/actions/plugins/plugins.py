@@ -39,7 +39,7 @@ def create_plugin(
     Raises UnprocessableRequest for an empty id or an unknown permission, Conflict for a known id.
     """
     changed_columns.require_valid_id(plugin_id, "A plugin")
-    permission_names = validate_permission_names(permissions)
+    permission_names = normalize_permission_names(permissions)
     try:
         with transaction.atomic():
             row = PluginSetting(
@@ -59,7 +59,7 @@ def create_plugin(
     return row
 
 
-def validate_permission_names(names: Iterable[str]) -> list[str]:
+def normalize_permission_names(names: Iterable[str]) -> list[str]:
     """Return the names in the known order, each once. Raises UnprocessableRequest for one that does not exist."""
     unique_names = set(names)
     if unknown := unique_names - set(PluginPermission.values):
@@ -118,7 +118,7 @@ def replace_broken_permissions(
 
     Raises Conflict where the column can be read: what is readable is granted and revoked one by one.
     """
-    permission_names = validate_permission_names(permissions)
+    permission_names = normalize_permission_names(permissions)
     with transaction.atomic():
         row = lock_plugin(plugin_id, seen_version)
         if row.allowed_permissions is None or isinstance(row.allowed_permissions, list):

@@ -33,7 +33,7 @@ hasher = PasswordHasher(
 )
 
 
-def switch_agent(
+def set_agent_enabled(
     agent_id: str, on: bool, *, actor: Actor, password: str | None = None, now: datetime
 ) -> Agent:
     """Switch an agent on (it then counts as seen just now) or off; one that is so already is left alone.
@@ -41,7 +41,7 @@ def switch_agent(
     Raises NotFound, BadRequest where the switch's password is missing, Forbidden for a wrong one, TooMany after
     some of those, Conflict where the stored hash cannot be read.
     """
-    stored = load_agent(agent_id).power_password_hash
+    stored = require_agent(agent_id).power_password_hash
     if stored:  # verified before the transaction: it takes its time, and a refusal must stay in the audit log
         verify_power_password(agent_id, stored, password, actor, now)
     with transaction.atomic():
@@ -65,7 +65,7 @@ def switch_agent(
     return row
 
 
-def load_agent(agent_id: str) -> Agent:
+def require_agent(agent_id: str) -> Agent:
     row = Agent.objects.filter(pk=agent_id).first()
     if row is None:
         raise NotFound(f"There is no agent {agent_id!r}.")
@@ -118,7 +118,7 @@ def record_agent_heartbeat(agent_id: str, now: datetime) -> Agent:
     """Note that an agent is there and return it: its answer says whether it may work. Raises NotFound."""
     if not Agent.objects.filter(pk=agent_id).update(last_seen=now):
         raise NotFound(f"There is no agent {agent_id!r}.")
-    return load_agent(agent_id)
+    return require_agent(agent_id)
 
 
 def refresh_agent_last_seen(agent_id: str, now: datetime) -> None:

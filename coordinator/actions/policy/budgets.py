@@ -124,7 +124,9 @@ def record_reached_budgets(now: datetime) -> None:
 def delete_old_budget_usage(now: datetime) -> None:
     """Drop sums and notes of long ago."""
     oldest = now - timedelta(days=USAGE_RETENTION_DAYS)
-    day = instants.local_day(instants.to_microseconds(oldest) // 1000, settings.LOCAL_ZONE)
+    day = instants.local_iso_date_of_milliseconds(
+        instants.instant_to_microseconds(oldest) // 1000, settings.LOCAL_ZONE
+    )
     UsageDay.objects.filter(day__lt=day).delete()
     BudgetMark.objects.filter(at__lt=oldest).delete()
 
@@ -136,7 +138,7 @@ def load_current_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetS
     at_work = budgets.budget_usage_rows(budget, now).exclude(session_id__in=used_up_marks).order_by()
     newest = at_work.values("session_id").annotate(last=Max("id")).order_by("-last")
     ids = list(newest.values_list("session_id", flat=True)[:MOST_SESSIONS])
-    return budgets.budget_states_by_session(budget, ids, now)
+    return budgets.list_budget_states_of_sessions(budget, ids, now)
 
 
 def record_reached_budget_level(

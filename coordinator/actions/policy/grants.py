@@ -2,10 +2,10 @@
 
 A slot is what one agent has on one server or on one of its tools. Its grants lie on top of each other: one that has an
 end, or ends with an approval, leaves those that last longer in place, and they decide again once it is over
-(policy.grants.edits.find_rows_beneath_edit); one without an end replaces all. Nothing is overwritten: a grant that is
-replaced or revoked ends now and stays, with its old end in its metadata, so that the past can be reconstructed. An
-editor names the version of each slot it has seen, and a save on a stale one is refused with both versions. Capability
-rows are left alone.
+(policy.grants.edits.find_grants_kept_under_edit); one without an end replaces all. Nothing is overwritten: a grant
+that is replaced or revoked ends now and stays, with its old end in its metadata, so that the past can be
+reconstructed. An editor names the version of each slot it has seen, and a save on a stale one is refused with both
+versions. Capability rows are left alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from django.db import transaction
 
 from coordinator.actions.audit import audit
 from coordinator.errors import BadRequest, Conflict, NotFound, SignalboxError, UnprocessableRequest
-from coordinator.identity.actors import Actor, refuse_api_key
+from coordinator.identity.actors import Actor, require_actor_not_api_key
 from coordinator.lib import instants, row_versions
 from coordinator.mcp.servers import names as mcp_names
 from coordinator.models import Agent, AskingGrant, Grant, McpServer
@@ -36,7 +36,7 @@ from coordinator.policy.grants.edits import (
     INHERIT,
     GrantEdit,
     Slot,
-    find_rows_beneath_edit,
+    find_grants_kept_under_edit,
     grant_columns_for_edit,
 )
 from coordinator.policy.grants.end_parsing import default_grant_end
@@ -138,7 +138,7 @@ def apply_grant_edits(edits: Sequence[GrantEdit], *, actor: Actor, now: datetime
 
 
 def require_grant_editor(actor: Actor) -> None:
-    refuse_api_key(actor, "An API key cannot change grants. A person must sign in to do it.")
+    require_actor_not_api_key(actor, "An API key cannot change grants. A person must sign in to do it.")
 
 
 def normalize_grant_edits(edits: Sequence[GrantEdit], now: datetime) -> list[GrantEdit]:
@@ -203,7 +203,7 @@ def require_current_grant_versions(
 
 def apply_grant_edit(edit: GrantEdit, rows: list[Grant], actor: Actor, now: datetime) -> AppliedEdit | None:
     current_rows = [row for row in rows if is_grant_current(row, now)]
-    beneath = find_rows_beneath_edit(edit, current_rows)
+    beneath = find_grants_kept_under_edit(edit, current_rows)
     replaced = [row for row in current_rows if row not in beneath]
     if is_grant_unchanged(edit, replaced):
         return None

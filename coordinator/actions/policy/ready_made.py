@@ -14,7 +14,7 @@ from coordinator.policy.rules import ready_made
 from coordinator.policy.rules import tool_rules as rules
 
 
-def switch_ready_made_rule(name: str, *, is_on: bool, actor: Actor, now: datetime) -> None:
+def set_ready_made_rule_enabled(name: str, *, is_on: bool, actor: Actor, now: datetime) -> None:
     """Put a ready-made rule at the top of the list, or take it out; nothing where it is so already.
 
     Raises NotFound for a name that there is not, Conflict where somebody else saved the rules meanwhile.
@@ -23,7 +23,7 @@ def switch_ready_made_rule(name: str, *, is_on: bool, actor: Actor, now: datetim
         raise NotFound("There is no such ready-made rule.")
     with transaction.atomic():
         saved = rules.load_saved_tool_rules()
-        wanted_rules = ready_made.toggle_ready_made_rule(saved, name, is_on=is_on)
+        wanted_rules = ready_made.rules_with_ready_made_rule_set(saved, name, is_on=is_on)
         if wanted_rules == list(saved):
             return
         tool_rules.replace_tool_rules(

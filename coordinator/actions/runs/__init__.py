@@ -6,12 +6,12 @@ from coordinator.actions.runs import executors
 from coordinator.actions.runs.claiming import claim_next_run, unclaim_run
 from coordinator.actions.runs.held_runs import IMPORTED, hold_runs, release_held_run
 from coordinator.actions.runs.lost_runs import (
-    complete_unreported_run,
+    complete_run_of_finished_session,
     end_run_after_unconfirmed_stop,
-    fail_unmatched_run,
+    fail_run_if_unmatched,
     recover_runner_runs,
 )
-from coordinator.actions.runs.ordering import queue_ordered_run
+from coordinator.actions.runs.ordering import queue_start_or_resume_run
 from coordinator.actions.runs.reports import (
     record_run_completed,
     record_run_failed,
@@ -44,14 +44,14 @@ __all__ = [
     "StopResult",
     "add_run_event",
     "claim_next_run",
-    "complete_unreported_run",
+    "complete_run_of_finished_session",
     "end_run_after_unconfirmed_stop",
     "executors",
-    "fail_unmatched_run",
+    "fail_run_if_unmatched",
     "has_session_event_since",
     "hold_runs",
     "lock_session",
-    "queue_ordered_run",
+    "queue_start_or_resume_run",
     "record_run_completed",
     "record_run_failed",
     "record_run_started",

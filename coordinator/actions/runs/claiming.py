@@ -11,8 +11,8 @@ from django.db import connection, transaction
 
 from coordinator.actions.people import session_keys
 from coordinator.actions.runs.run_state_machine import (
-    find_active_run,
-    lock_run,
+    filter_active_runs_of_session,
+    lock_session_and_load_run,
     runner_match_timeout,
     transition_run,
 )
@@ -121,10 +121,10 @@ def claim_run(run_id: str, runner: Runner, now: datetime) -> Run | None:
     """Claim one run; None where it is taken, held or deleted meanwhile."""
     with transaction.atomic():
         try:
-            run, session = lock_run(run_id)
+            run, session = lock_session_and_load_run(run_id)
         except NotFound:
             return None
-        if find_active_run(session.session_id).exists():
+        if filter_active_runs_of_session(session.session_id).exists():
             return None
         if not can_run_begin_on_runner(run, runner, now):
             return None
@@ -153,17 +153,17 @@ def is_run_blocked(run: Run, runner: Runner, now: datetime) -> bool:
     on = brakes.load_active_brakes()
     if not on and not budgets.has_run_blocking_budget(now):
         return False
-    agents = offers.load_braked_agent_names(run, runner)
+    agents = offers.load_agent_names_for_brakes(run, runner)
     if any(brake.applies_to(agents, runner.hostname) for brake in on):
         return True
     return budgets.find_budget_blocking_session(run.session_id, agents, now) is not None
 
 
-def unclaim_run(run_id: str, runner_id: str, now: datetime) -> None:
+def unclaim_run(run_id: str, runner_id: str | None, now: datetime) -> None:
     """Put a run back that `runner_id` claimed but never got or never started. Otherwise changes nothing."""
     with transaction.atomic():
         try:
-            run, _session = lock_run(run_id)
+            run, _session = lock_session_and_load_run(run_id)
         except NotFound:  # deleted meanwhile
             return
         if run.runner_id != runner_id or run.status != Run.Status.CLAIMED:

@@ -12,7 +12,11 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions.people import session_keys
-from coordinator.actions.runs.run_state_machine import find_active_run, lock_session, set_session_status
+from coordinator.actions.runs.run_state_machine import (
+    filter_active_runs_of_session,
+    lock_session,
+    set_session_status,
+)
 from coordinator.errors import Forbidden
 from coordinator.models import LivingExecutor, Run, Runner, Session, StopCommand
 
@@ -78,6 +82,6 @@ def delete_executor_and_update_session(session: Session, living: LivingExecutor,
     session_keys.end_session_key(session.session_id, "Its agent's process has ended.")
     StopCommand.objects.filter(runner_id=living.runner_id, run_id=living.run_id).delete()
     is_waited_for = Run.objects.filter(session=session, status=Run.Status.PENDING).exists()
-    if find_active_run(session.session_id).exists():
+    if filter_active_runs_of_session(session.session_id).exists():
         return
     set_session_status(session, Session.Status.PENDING if is_waited_for else status)

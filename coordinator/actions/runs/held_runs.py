@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions.audit import audit
-from coordinator.actions.runs.run_state_machine import lock_run, runner_match_timeout
+from coordinator.actions.runs.run_state_machine import lock_session_and_load_run, runner_match_timeout
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor
 from coordinator.models import HeldRun, Run
@@ -32,7 +32,7 @@ def release_held_run(run_id: str, *, actor: Actor, now: datetime) -> Run:
     Raises NotFound, and Conflict for a run that is not held.
     """
     with transaction.atomic():
-        run, session = lock_run(run_id)
+        run, session = lock_session_and_load_run(run_id)
         if not HeldRun.objects.filter(pk=run_id).delete()[0]:
             raise Conflict("This run is not held.")
         run.timeout_at = now + runner_match_timeout() if run.demands else None

@@ -13,28 +13,32 @@ from coordinator.actions.runs.run_state_machine import (
     NOBODY_CAME,
     UNCONFIRMED_STOP,
     end_run,
-    find_active_run,
-    lock_run,
+    filter_active_runs_of_session,
+    lock_session_and_load_run,
 )
 from coordinator.errors import NotFound
 from coordinator.models import Run, Session, StopCommand
 from coordinator.runs.statuses import ACTIVE
 
 
-def fail_unmatched_run(run_id: str, now: datetime) -> bool:
+def fail_run_if_unmatched(run_id: str, now: datetime) -> bool:
     """Fail a pending run whose demands nobody met in time; say whether that was so."""
     with transaction.atomic():
-        run, session = lock_run(run_id)
+        run, session = lock_session_and_load_run(run_id)
         overdue = isinstance(run.timeout_at, datetime) and run.timeout_at <= now
-        if run.status != Run.Status.PENDING or not overdue or find_active_run(session.session_id).exists():
+        if (
+            run.status != Run.Status.PENDING
+            or not overdue
+            or filter_active_runs_of_session(session.session_id).exists()
+        ):
             return False
         return end_run(run, session, Run.Status.FAILED, now, error=NOBODY_CAME)
 
 
-def complete_unreported_run(run_id: str, now: datetime) -> bool:
+def complete_run_of_finished_session(run_id: str, now: datetime) -> bool:
     """Complete a running run whose session said its end long ago: the runner's report was lost."""
     with transaction.atomic():
-        run, session = lock_run(run_id)
+        run, session = lock_session_and_load_run(run_id)
         if run.status != Run.Status.RUNNING or session.status != Session.Status.FINISHED:
             return False
         return end_run(run, session, Run.Status.COMPLETED, now)
@@ -43,7 +47,7 @@ def complete_unreported_run(run_id: str, now: datetime) -> bool:
 def end_run_after_unconfirmed_stop(run_id: str, now: datetime) -> bool:
     """End a run whose stop command was sent long ago and never answered."""
     with transaction.atomic():
-        run, session = lock_run(run_id)
+        run, session = lock_session_and_load_run(run_id)
         if run.status != Run.Status.STOPPING:
             return False
         executors.delete_living_executor(session.session_id)
@@ -64,7 +68,7 @@ def recover_runner_runs(runner_id: str, reason: str, now: datetime) -> None:
 
 def end_lost_run(run_id: str, runner_id: str, reason: str, now: datetime) -> None:
     with transaction.atomic():
-        run, session = lock_run(run_id)
+        run, session = lock_session_and_load_run(run_id)
         if run.runner_id != runner_id:
             return
         if run.status == Run.Status.RUNNING:

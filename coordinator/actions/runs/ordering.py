@@ -25,7 +25,7 @@ from coordinator.runs.parameters import DRIVEN, require_valid_parameters
 from coordinator.runs.statuses import RESUME
 
 
-def queue_ordered_run(
+def queue_start_or_resume_run(
     *,
     kind: str,
     prompt: str,
@@ -49,7 +49,7 @@ def queue_ordered_run(
     """
     if kind == RESUME and not session_id:
         raise BadRequest("session_id is required for resume_session")
-    order_requirements = resolve_order_requirements(kind, session_id, agent_name, prompt, parameters)
+    order_requirements = validate_run_parameters_and_demands(kind, session_id, agent_name, prompt, parameters)
     if not order_requirements.is_procedural:
         reject_autonomy_set_by_program(parameters or {}, actor)
     with transaction.atomic():
@@ -64,7 +64,7 @@ def queue_ordered_run(
                 SessionOwner.objects.create(session=session, person=actor.name)
         chosen = (parameters or {}).get("agent")
         names = (agent_name, chosen if isinstance(chosen, str) else None)
-        reject_run_over_budget(session, names, actor, now, is_new=kind != RESUME)
+        require_run_within_budget(session, names, actor, now, is_new=kind != RESUME)
         run = queue_run(
             session,
             kind=kind,
@@ -97,7 +97,7 @@ class OrderRequirements:
     is_procedural: bool = False  # else a runner may read them that drives agents, whatever schema they met
 
 
-def resolve_order_requirements(
+def validate_run_parameters_and_demands(
     kind: str, session_id: str | None, agent_name: str | None, prompt: str, parameters: dict[str, Any] | None
 ) -> OrderRequirements:
     """Hold the order to what its agent takes. Raises BadRequest."""
@@ -148,7 +148,7 @@ def reject_autonomy_set_by_program(values: dict[str, Any], actor: Actor) -> None
         )
 
 
-def reject_run_over_budget(
+def require_run_within_budget(
     session: Session, names: Iterable[str | None], actor: Actor, now: datetime, *, is_new: bool
 ) -> None:
     """Raise Conflict where a budget is used up that lets no run of this session's agent begin."""
@@ -159,7 +159,7 @@ def reject_run_over_budget(
     agents |= {offers.PROGRAMS.get(name or "") for name in agents}
     subject = budgets.load_budget_subject(set(BudgetReach), agents, session.pk)
     if subject.person is None:
-        person = actor.name if actor.kind == "user" else budgets.key_creator(actor.name)
+        person = actor.name if actor.kind == "user" else budgets.api_key_creator_username(actor.name)
         subject = replace(subject, person=person)
     holding_budget = budgets.find_budget_blocking_run(subject, None if is_new else session.pk, now)
     if holding_budget is not None:

@@ -9,14 +9,14 @@ from django.db import transaction
 from coordinator.actions.runs import executors
 from coordinator.actions.runs.claiming import can_run_begin_on_runner
 from coordinator.actions.runs.run_state_machine import (
+    add_missing_run_end_event,
     add_run_event,
     command_runner_to_stop_run,
     end_run,
-    find_active_run,
+    filter_active_runs_of_session,
     find_run_event_names,
     has_session_event_since,
-    lock_run,
-    record_run_process_end,
+    lock_session_and_load_run,
     transition_run,
 )
 from coordinator.actions.sessions import writers
@@ -35,7 +35,7 @@ def record_run_started(run_id: str, runner: Runner, now: datetime) -> None:
     that another runner holds.
     """
     with transaction.atomic():
-        run, session = lock_run(run_id)
+        run, session = lock_session_and_load_run(run_id)
         if run.runner_id not in {None, runner.runner_id}:
             command_runner_to_stop_run(run, runner.runner_id, now)
         elif run.status == Run.Status.CLAIMED or can_runner_start_pending_run(run, runner, now):
@@ -52,7 +52,7 @@ def has_run_ended_before_start_report(run: Run, runner: Runner) -> bool:
 
 
 def can_runner_start_pending_run(run: Run, runner: Runner, now: datetime) -> bool:
-    waits = run.status == Run.Status.PENDING and not find_active_run(run.session_id).exists()
+    waits = run.status == Run.Status.PENDING and not filter_active_runs_of_session(run.session_id).exists()
     return (
         waits
         and demands.runner_meets_demands(runner, run.demands)
@@ -83,12 +83,12 @@ def record_run_completed(
     was being stopped, which it then is. A report that overtakes the one of the start says both.
     """
     with transaction.atomic():
-        run, session = lock_run(run_id)
+        run, session = lock_session_and_load_run(run_id)
         require_runner_holds_run(run, runner)
         if run.status == Run.Status.CLAIMED:
             start_claimed_run(run, session, runner, now)
         if session_status != Session.Status.IDLE:
-            delete_process_of_open_run(run)
+            delete_executor_row_of_open_run(run)
             end_run(run, session, Run.Status.COMPLETED, now)
         elif run.status == Run.Status.STOPPING:
             if should_keep_process_after_stop(run):
@@ -96,7 +96,7 @@ def record_run_completed(
             else:
                 executors.delete_living_executor(session.session_id)
             if end_run(run, session, Run.Status.STOPPED, now):
-                record_run_process_end(run, now, since=run.started_at, reason="stopped")
+                add_missing_run_end_event(run, now, since=run.started_at, reason="stopped")
         elif run.status == Run.Status.RUNNING:
             executors.record_living_executor(run, runner.runner_id, now)
             end_run(run, session, Run.Status.COMPLETED, now)
@@ -105,19 +105,19 @@ def record_run_completed(
 def record_run_failed(run_id: str, runner: Runner, error: str, now: datetime) -> None:
     """Record that the run's process failed to start or ended badly. One that was being stopped counts as stopped."""
     with transaction.atomic():
-        run, session = lock_run(run_id)
+        run, session = lock_session_and_load_run(run_id)
         require_runner_holds_run(run, runner)
         stopping = run.status == Run.Status.STOPPING
-        delete_process_of_open_run(run)
+        delete_executor_row_of_open_run(run)
         end_run(run, session, Run.Status.STOPPED if stopping else Run.Status.FAILED, now, error=error)
 
 
 def record_run_stopped(run_id: str, runner: Runner, now: datetime) -> None:
     """Record that the runner has ended the run's process."""
     with transaction.atomic():
-        run, session = lock_run(run_id)
+        run, session = lock_session_and_load_run(run_id)
         require_runner_holds_run(run, runner)
-        delete_process_of_open_run(run)
+        delete_executor_row_of_open_run(run)
         end_run(run, session, Run.Status.STOPPED, now)
 
 
@@ -126,7 +126,7 @@ def should_keep_process_after_stop(run: Run) -> bool:
     return StopCommand.objects.filter(run_id=run.run_id, keeps_process=True).exists()
 
 
-def delete_process_of_open_run(run: Run) -> None:
+def delete_executor_row_of_open_run(run: Run) -> None:
     """Delete the process of an open run; late reports of an ended run do not affect the next."""
     if run.status in OPEN:
         executors.delete_living_executor(run.session_id)

@@ -78,7 +78,7 @@ def lock_session(session_id: str) -> Session:
     return session
 
 
-def lock_run(run_id: str) -> tuple[Run, Session]:
+def lock_session_and_load_run(run_id: str) -> tuple[Run, Session]:
     """Lock a run's session and return the current rows of both; raise NotFound."""
     session_id = Run.objects.filter(pk=run_id).values_list("session_id", flat=True).first()
     session = session_id and Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
@@ -88,7 +88,7 @@ def lock_run(run_id: str) -> tuple[Run, Session]:
     return run, session
 
 
-def find_active_run(session_id: str) -> QuerySet[Run]:
+def filter_active_runs_of_session(session_id: str) -> QuerySet[Run]:
     """Return the session's run at work, if any."""
     return Run.objects.filter(session_id=session_id, status__in=ACTIVE)
 
@@ -133,7 +133,7 @@ def end_run(run: Run, session: Session, status: str, now: datetime, *, error: st
         session_keys.end_session_key(session.session_id, ENDED[status], now)
     update_session_after_run(session, status)
     if status == Run.Status.COMPLETED:
-        record_run_process_end(run, now, since=started_at, reason="completed")
+        add_missing_run_end_event(run, now, since=started_at, reason="completed")
     renew_run_timeouts(session.session_id, now)
     if callbacks.is_callback_wanted(run):
         notify_parent_session(run, now)
@@ -143,7 +143,7 @@ def end_run(run: Run, session: Session, status: str, now: datetime, *, error: st
     return True
 
 
-def record_run_process_end(run: Run, now: datetime, *, since: Any, reason: str) -> None:
+def add_missing_run_end_event(run: Run, now: datetime, *, since: Any, reason: str) -> None:
     """Write the end of a run's process, unless its executor has sent it since the run began."""
     stopped_at = since if isinstance(since, datetime) else now
     if not has_session_event_since(run.session_id, STOP_EVENTS, since=stopped_at):
@@ -159,7 +159,7 @@ def mask_stored_run_parameters(run: Run) -> None:
 
 def update_session_after_run(session: Session, status: str) -> None:
     """Let the session say how its run ended, unless another is at work or waits, or its process lives on."""
-    if find_active_run(session.session_id).exists():
+    if filter_active_runs_of_session(session.session_id).exists():
         return
     waits = Run.objects.filter(session_id=session.session_id, status=Run.Status.PENDING).exists()
     lives_on = LivingExecutor.objects.filter(pk=session.session_id).exists()
@@ -192,7 +192,7 @@ def resume_parent_with_callbacks(parent: Session, now: datetime) -> Run | None:
     if is_session_busy(parent):
         return None
     run_id = new_run_id()
-    prompt = callbacks.consume_callbacks(parent.session_id, run_id)
+    prompt = callbacks.consume_callbacks_as_prompt(parent.session_id, run_id)
     if prompt is None:
         return None
     run = queue_run(
@@ -239,7 +239,7 @@ def queue_run(
     )
     if parameters is not None:
         RunParameters.objects.create(run=run, parameters=parameters)
-    if not find_active_run(session.session_id).exists():
+    if not filter_active_runs_of_session(session.session_id).exists():
         set_session_status(session, Session.Status.PENDING)
     return run
 
@@ -323,7 +323,7 @@ def add_run_event(run: Run, event_type: str, now: datetime, **fields: Any) -> No
     EventContext.objects.create(
         event=event,
         session_id=run.session_id,
-        instant_us=instants.to_microseconds(now),
+        instant_us=instants.instant_to_microseconds(now),
         received_at=now,
         run_id=run.run_id,
         source="coordinator",

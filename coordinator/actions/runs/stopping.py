@@ -14,9 +14,9 @@ from coordinator.actions.runs.run_state_machine import (
     command_runner_to_stop_process,
     command_runner_to_stop_run,
     end_run,
-    find_active_run,
-    lock_run,
+    filter_active_runs_of_session,
     lock_session,
+    lock_session_and_load_run,
     set_session_status,
     transition_run,
 )
@@ -44,7 +44,7 @@ def request_run_stop(run_id: str, *, actor: Actor, now: datetime) -> StopResult:
     BadRequest for a run that is being stopped or has ended.
     """
     with transaction.atomic():
-        run, session = lock_run(run_id)
+        run, session = lock_session_and_load_run(run_id)
         if run.status not in STOPPABLE:
             raise BadRequest(f"Run cannot be stopped (status: RunStatus.{run.status.upper()})")
         audit.record_audit_entry(
@@ -105,7 +105,7 @@ def request_session_stop(session_id: str, *, actor: Actor, now: datetime) -> Sto
         # Those that wait go first, so that the end of the one at work does not let one of them begin.
         open_runs.sort(key=lambda run: run.status != Run.Status.PENDING)
         stops = [stop_locked_run(run, session, now) for run in open_runs]
-        if living is not None and not find_active_run(session_id).exists():
+        if living is not None and not filter_active_runs_of_session(session_id).exists():
             return stop_idle_session_process(session, living, now)
         return stops[-1]
 

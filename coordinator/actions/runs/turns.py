@@ -42,7 +42,7 @@ def write_agent_draft_event(draft: Draft, run: Run, now: datetime) -> None:
     EventContext.objects.create(
         event=event,
         session_id=run.session_id,
-        instant_us=instants.to_microseconds(begun_at or now),
+        instant_us=instants.instant_to_microseconds(begun_at or now),
         received_at=now,
         run_id=run.run_id,
         source="coordinator",

@@ -151,7 +151,7 @@ def delete_unused_file_paths() -> None:
                 cursor.execute(f"DELETE FROM sbx_files AS f WHERE id >= %s AND id < %s AND {unused}", stretch)  # noqa: S608
 
 
-def record_touches_of_older_events(after: int) -> Iterator[int]:
+def iterate_touch_backfill_steps(after: int) -> Iterator[int]:
     """Note what the events beyond `after` touched, oldest first: those that were indexed before this was noted."""
     while window := fetch_query_ids(
         "SELECT id FROM events WHERE id > %s ORDER BY id LIMIT %s", [after, STEP]

@@ -17,8 +17,8 @@ from django.db import transaction
 
 from coordinator.actions.search.file_touches import (
     delete_all_file_touches,
+    iterate_touch_backfill_steps,
     record_file_touches,
-    record_touches_of_older_events,
 )
 from coordinator.actions.search.progress import (
     IndexProgress,
@@ -119,16 +119,16 @@ def iterate_index_steps() -> Iterator[int]:
     if not feed.can_replay_changes(progress.followed):
         save_index_progress(followed=feed.find_newest_change_id(), swept=0)
         progress = load_index_progress()
-    yield from index_events_of_changes(progress.followed)
+    yield from iterate_change_indexing_steps(progress.followed)
     if progress.swept is not None:
-        yield from index_unindexed_events(progress.swept)
+        yield from iterate_event_backfill_steps(progress.swept)
     if progress.cut_upto is not None:
-        yield from split_stored_index_terms(progress)
+        yield from iterate_term_splitting_steps(progress)
     if progress.filed is not None:
-        yield from record_touches_of_older_events(progress.filed)
+        yield from iterate_touch_backfill_steps(progress.filed)
 
 
-def index_events_of_changes(after: int) -> Iterator[int]:
+def iterate_change_indexing_steps(after: int) -> Iterator[int]:
     """Index the events of the changes after that one. What is indexed and was changed is stale."""
     while changes := feed.list_changes_after(after, upto=feed.find_newest_change_id(), limit=WINDOW):
         after = changes[-1].id
@@ -141,7 +141,7 @@ def index_events_of_changes(after: int) -> Iterator[int]:
         save_index_progress(followed=after)
 
 
-def index_unindexed_events(after: int) -> Iterator[int]:
+def iterate_event_backfill_steps(after: int) -> Iterator[int]:
     """Index what is not indexed of all events beyond `after`, oldest first.
 
     Looks at WINDOW events at once: asked for the first few among all, PostgreSQL reads both tables whole.
@@ -157,7 +157,7 @@ def index_unindexed_events(after: int) -> Iterator[int]:
     save_index_progress(swept=None)
 
 
-def split_stored_index_terms(progress: IndexProgress) -> Iterator[int]:
+def iterate_term_splitting_steps(progress: IndexProgress) -> Iterator[int]:
     """Split the stored words into pieces, in the order of the words, from where it stopped last."""
     after, done = progress.cut_upto or "", progress.words_cut
     if not after:

@@ -37,7 +37,7 @@ def unindex_deleted_events(now: datetime | None = None) -> int:  # jobs get the 
     Takes minutes for an index of millions of events. Returns of how many events.
     """
     done = 0
-    while deleted_ids := list(find_events_to_unindex(MOST_FORGOTTEN)):
+    while deleted_ids := list(iterate_events_to_unindex(MOST_FORGOTTEN)):
         forgotten = unindex_events(deleted_ids)
         done += forgotten
         if not forgotten:
@@ -67,7 +67,7 @@ def sleep_after_work(since: float) -> float:
     return time.monotonic()
 
 
-def find_events_to_unindex(most: int) -> Iterator[int]:
+def iterate_events_to_unindex(most: int) -> Iterator[int]:
     """Yield indexed events that are stale or deleted, at most so many."""
     table, key = full_text.search_index_table_and_id()
     # Not indexed (any more) and changed: nothing is to be forgotten, and what is said now is indexed as new.
@@ -98,7 +98,7 @@ def unindex_events(event_ids: Sequence[int]) -> int:
     """Forget these events, a few a transaction; return how many it were."""
     rebuilt = load_index_progress().rebuilt
     done = 0
-    with full_text.prepare_search_index_removal(
+    with full_text.provide_search_index_remover(
         event_ids, pause_between_steps(iterate_word_ranges())
     ) as take_out:
         for start in pause_between_steps(range(0, len(event_ids), STEP)):

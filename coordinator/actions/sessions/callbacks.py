@@ -34,7 +34,7 @@ def save_child_callback(run: Run, *, succeeded: bool, text: str, now: datetime) 
     )
 
 
-def consume_callbacks(parent_session_id: str, run_id: str) -> str | None:
+def consume_callbacks_as_prompt(parent_session_id: str, run_id: str) -> str | None:
     """Mark all waiting callbacks as sent with run `run_id`; return that run's prompt, or None.
 
     Call it under the parent session's lock.

@@ -26,7 +26,7 @@ from coordinator.lib import instants
 from coordinator.lib import process_metrics as meters
 from coordinator.lib.storable import is_storable_text
 from coordinator.runs.statuses import START_EVENTS, STOP_EVENTS
-from coordinator.secrets.masking import SecretMasker, create_masker
+from coordinator.secrets.masking import SecretMasker, create_masker_if_enabled
 from coordinator.sessions.events import (
     CONTEXT_COLUMNS,
     CONTEXT_FIELDS,
@@ -78,12 +78,14 @@ def record_events(items: Sequence[NewEvent], now: datetime) -> list[Outcome]:
 
 def prepare_event_rows(items: Iterable[NewEvent], now: datetime) -> list[PreparedEvent]:
     """Do what can be done before the transaction begins: other writers wait while it lasts."""
-    return [PreparedEvent(item, build_event_rows(item, now)) for item in items]
+    return [PreparedEvent(item, build_event_rows_or_error(item, now)) for item in items]
 
 
 def write_prepared_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outcome]:
     """Write prepared events, as `record_events` says. Must be called within a transaction."""
-    sessions_by_id = lock_sessions({prepared_event.item.session_id for prepared_event in prepared})
+    sessions_by_id = lock_and_list_existing_sessions(
+        {prepared_event.item.session_id for prepared_event in prepared}
+    )
     locks.lock_sessions_in_order(
         {
             prepared_event.item.session_id
@@ -92,7 +94,7 @@ def write_prepared_events(prepared: Sequence[PreparedEvent], now: datetime) -> l
         }
         & sessions_by_id
     )
-    duplicates = origins.claim_event_origins(
+    duplicates = origins.claim_origins_and_find_duplicates(
         [
             prepared_event.item
             for prepared_event in prepared
@@ -126,7 +128,9 @@ def write_prepared_events(prepared: Sequence[PreparedEvent], now: datetime) -> l
         waiting.append((position, prepared_event.item, prepared_event.rows))
     insert_event_rows(waiting, outcomes)
     if repeated:  # after the first report, which may be in the same batch
-        recording.update_recorded_usage([recording.build_usage_report_of_event(item) for item in repeated])
+        recording.raise_recorded_usage_amounts(
+            [recording.build_usage_report_of_event(item) for item in repeated]
+        )
     return [outcome for outcome in outcomes if outcome is not None]
 
 
@@ -146,18 +150,18 @@ def apply_lifecycle_event(item: NewEvent, now: datetime) -> Outcome | None:
     return None if to_be_stored else RecordedEvent(None)
 
 
-def lock_sessions(session_ids: Iterable[str]) -> set[str]:
+def lock_and_list_existing_sessions(session_ids: Iterable[str]) -> set[str]:
     """Return those of the sessions that exist, held against deletion until the transaction ends."""
     return locks.lock_existing_sessions(sorted(s for s in session_ids if is_storable_text(s)))
 
 
-def build_event_rows(item: NewEvent, now: datetime) -> Row | UnprocessableRequest:
+def build_event_rows_or_error(item: NewEvent, now: datetime) -> Row | UnprocessableRequest:
     for name in TEXTS:
         text = getattr(item, name)
         if text is not None and not is_storable_text(text):
             return UnprocessableRequest([build_unstorable_text_error(name, text)])
     try:
-        return mask_event_rows(item, now, create_masker() or UnmaskedEventEncoder())
+        return build_masked_event_rows(item, now, create_masker_if_enabled() or UnmaskedEventEncoder())
     except (UnicodeEncodeError, RecursionError, TypeError, ValueError) as problem:
         return UnprocessableRequest(f"The event cannot be written as JSON: {problem}")
 
@@ -182,7 +186,7 @@ class UnmaskedEventEncoder:
         )
 
 
-def mask_event_rows(item: NewEvent, now: datetime, mask: SecretMasker | UnmaskedEventEncoder) -> Row:
+def build_masked_event_rows(item: NewEvent, now: datetime, mask: SecretMasker | UnmaskedEventEncoder) -> Row:
     event = list(_event_fields(item))
     if item.tool_output is None and (item.result_text is not None or item.result_data is not None):
         event[_OUTPUT] = {"result_text": item.result_text, "result_data": item.result_data}
@@ -198,9 +202,9 @@ def mask_event_rows(item: NewEvent, now: datetime, mask: SecretMasker | Unmasked
 def build_context_row(item: NewEvent, now: datetime, extra: str | None, masked: int) -> list[Any]:
     if masked:
         meters.MASKED.add(n=masked)
-    received = instants.to_microseconds(now)
+    received = instants.instant_to_microseconds(now)
     instant = instants.parse_instant(item.timestamp)
-    happened = received if instant is None else instants.to_microseconds(instant)
+    happened = received if instant is None else instants.instant_to_microseconds(instant)
     if isinstance(item, DedupedEvent) and item.late:
         received = min(received, happened)
     fields = list(_context_fields(item))
@@ -247,7 +251,7 @@ def add_missing_event_contexts(first: int, last: int, now: datetime) -> int:
         if cursor.fetchone() is None:  # nearly always: reading takes no lock
             return 0
     instant = values.instant_microseconds_sql("e.timestamp")
-    received = instants.to_microseconds(now)
+    received = instants.instant_to_microseconds(now)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO event_context (event_id, session_id, instant_us, received_at, source)"

@@ -21,11 +21,11 @@ ENDED = "silence"  # the reason of the event that ends the session
 SOURCE = "signalbox"
 
 
-def end_silent_session(session_id: str, now: datetime) -> bool:
+def end_session_if_silent(session_id: str, now: datetime) -> bool:
     """Finish a session that is silent for too long; false if an event has arrived meanwhile. Raises NotFound."""
     with transaction.atomic():
         runs.lock_session(session_id)
-        if session_id not in inactivity.find_silent_session_ids(now, session_id):
+        if session_id not in inactivity.find_session_ids_ended_by_silence(now, session_id):
             return False
         last_words = NewEvent(
             event_type="session_stop",
@@ -46,7 +46,7 @@ def end_silent_session(session_id: str, now: datetime) -> bool:
     return True
 
 
-def reopen_silent_session(session_id: str, now: datetime) -> bool:
+def reopen_session_ended_by_silence(session_id: str, now: datetime) -> bool:
     """Take up a session that silence has ended, for its agent speaks; say whether it was one."""
     if not is_session_ended_by_silence(session_id):  # nearly always: reading takes no lock
         return False

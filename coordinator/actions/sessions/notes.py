@@ -157,7 +157,7 @@ def queue_note_as_prompt(note: Note, now: datetime) -> None:
             free = find_waiting_notes(note.session_id).filter(pk=note.pk, run_id__isnull=True)
             if not free.exists():
                 return  # another step carried it meanwhile
-            run = runs.queue_ordered_run(
+            run = runs.queue_start_or_resume_run(
                 kind=RESUME,
                 session_id=note.session_id,
                 prompt=format_notes_for_agent([note]),

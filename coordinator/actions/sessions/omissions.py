@@ -33,7 +33,7 @@ def record_telemetry_omissions(
         service, library, label = (text[:MAX_CHARACTERS] for text in foreign_texts)
         key = (sender[:MAX_CHARACTERS], service, library, str(kind), label)
         counts[key] = counts.get(key, 0) + count
-    at_us = instants.to_microseconds(now)
+    at_us = instants.instant_to_microseconds(now)
     rows = [[*key, count, at_us, at_us] for key, count in sorted(counts.items())]
     values_sql, parameters = bulk.rows_select_sql(rows, *_COLUMNS.values())
     with transaction.atomic():

@@ -28,7 +28,7 @@ class HasOrigin(Protocol):
     everywhere: bool
 
 
-def claim_event_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
+def claim_origins_and_find_duplicates(events: Sequence[HasOrigin], now: datetime) -> set[int]:
     """Claim the events' origins; return the `id()` of those whose origin is taken, or one of `unless` is.
 
     Their sessions must exist.
@@ -38,7 +38,7 @@ def claim_event_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
     """
     if not events:
         return set()
-    at = instants.to_microseconds(now) // 1000
+    at = instants.instant_to_microseconds(now) // 1000
     wanted_origins: dict[str, list[object]] = {}
     firsts: dict[str, HasOrigin] = {}
     taken_origins = find_claimed_excluding_origins(events, now)
@@ -80,7 +80,8 @@ def claim_session_origin(session_id: str, origin: str, now: datetime) -> bool:
     """Claim an origin within a session, for good; False where it is taken. The session must exist."""
     return bool(
         insert_origin_claims(
-            [[scope_origin_key(session_id, origin), session_id, None]], instants.to_microseconds(now) // 1000
+            [[scope_origin_key(session_id, origin), session_id, None]],
+            instants.instant_to_microseconds(now) // 1000,
         )
     )
 
@@ -111,7 +112,7 @@ def find_claimed_origins(claims: Collection[tuple[str | None, str]], now: dateti
         cursor.execute(
             f"SELECT key FROM event_origins WHERE key IN ({values_sql})"  # constants  # noqa: S608
             " AND (until IS NULL OR until > %s)",
-            [*parameters, instants.to_microseconds(now) // 1000],
+            [*parameters, instants.instant_to_microseconds(now) // 1000],
         )
         return {origin_of[row[0]] for row in cursor.fetchall()}
 

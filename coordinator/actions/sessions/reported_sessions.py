@@ -48,7 +48,7 @@ def find_or_create_reported_session(
     ):  # else reading was enough, and takes no lock
         with transaction.atomic():
             if session is None:
-                session, is_new = create_reported_session(executor_id, location, now, status)
+                session, is_new = insert_or_find_reported_session(executor_id, location, now, status)
             fill_missing_session_columns(session, location)
     return RecordedHookSession(
         session.session_id, bool(session.hostname and session.project_dir), is_new=is_new
@@ -90,7 +90,7 @@ def reopen_or_create_session(
     """
     existing_session = find_or_create_reported_session(executor_id, location, now)
     if not existing_session.driven and not existing_session.is_new:
-        inactivity.reopen_silent_session(existing_session.session_id, now)
+        inactivity.reopen_session_ended_by_silence(existing_session.session_id, now)
     return existing_session
 
 
@@ -106,8 +106,8 @@ def find_or_create_telemetry_session(
     existing_session = find_or_create_reported_session(executor_id, location, started_at)
     if existing_session.driven:
         return existing_session
-    inactivity.reopen_silent_session(existing_session.session_id, now)
-    if is_session_over(existing_session.session_id) and is_session_ended_by_telemetry(
+    inactivity.reopen_session_ended_by_silence(existing_session.session_id, now)
+    if is_session_finished(existing_session.session_id) and is_session_ended_by_telemetry(
         existing_session.session_id, before=last
     ):
         reopen_ended_session(existing_session.session_id, now)
@@ -116,10 +116,10 @@ def find_or_create_telemetry_session(
 
 def is_session_ended_by_telemetry(session_id: str, *, before: datetime) -> bool:
     ended = find_session_end_in_telemetry(session_id)
-    return ended is not None and ended < instants.to_microseconds(before)
+    return ended is not None and ended < instants.instant_to_microseconds(before)
 
 
-def is_session_over(session_id: str) -> bool:
+def is_session_finished(session_id: str) -> bool:
     """Return whether the session has ended."""
     return Session.objects.filter(pk=session_id, status=Session.Status.FINISHED).exists()
 
@@ -140,7 +140,7 @@ def find_session_id_by_executor_id(executor_id: str, key: KeyIdentity | None = N
     return session.session_id if session else None
 
 
-def find_session_of_subagent_thread(
+def find_subagent_session_and_name(
     thread: str, origin: str, key: KeyIdentity | None
 ) -> tuple[str, str] | None:
     """Return the session whose sub-agent's thread this is, if `by` may write into it, and the sub-agent's name.
@@ -156,14 +156,14 @@ def find_session_of_subagent_thread(
     return session_id, named_contexts.values_list("subagent", flat=True).first() or thread
 
 
-def find_session_of_origin(origin: str, key: KeyIdentity | None) -> str | None:
+def find_executor_id_by_origin(origin: str, key: KeyIdentity | None) -> str | None:
     """Return the executor's id of the session that has claimed `origin`, if `by` may write into it."""
     claims = EventOrigin.objects.filter(key=origin).values_list("session_id", flat=True)
     session = Session.objects.filter(pk__in=claims).first()
     return session.executor_session_id if session and is_session_writable(session, key) else None
 
 
-def set_trace_session_executor_id(
+def assign_executor_or_merge_trace_session(
     unnamed: str, executor_id: str, origin: str, key: KeyIdentity, now: datetime
 ) -> None:
     """Give the session that was made for a trace the executor's id that a later export names.
@@ -179,7 +179,7 @@ def set_trace_session_executor_id(
         Session.objects.filter(pk=trace_session.pk, executor_session_id=unnamed).update(
             executor_session_id=executor_id
         )
-    elif named_session.pk == trace_session.pk or not trace_session_merging.join_trace_session(
+    elif named_session.pk == trace_session.pk or not trace_session_merging.merge_trace_session(
         trace_session, named_session, actor=key.caller_actor, now=now
     ):
         return
@@ -206,7 +206,7 @@ def is_session_writable(session: Session, key: KeyIdentity | None) -> bool:
     return key is None or not ownership.find_session_write_refusals(key, [session.pk])
 
 
-def create_reported_session(
+def insert_or_find_reported_session(
     executor_id: str, location: SessionLocation, now: datetime, status: SessionStatus
 ) -> tuple[Session, bool]:
     """Make the session under an id that follows from the agent's, so that two who make it at once make one.
@@ -293,7 +293,7 @@ TAKE_PIECES = (
 HAS_PIECES = "SELECT 1 FROM message_parts WHERE session_id = %s LIMIT 1"
 
 
-def assemble_message_from_pieces(session_id: str, piece: MessagePiece) -> str | None:
+def store_piece_or_complete_message(session_id: str, piece: MessagePiece) -> str | None:
     """Keep a piece of a message; return the whole text where this was its last.
 
     Secrets are masked in the whole (actions/events.py): one may be cut in two here. Pieces live for seconds, or

@@ -14,7 +14,7 @@ from datetime import datetime
 from django.db import connection, transaction
 
 from coordinator.actions.search.progress import load_index_progress
-from coordinator.actions.sessions.titles import WINDOW, fetch_session_ids, find_changed_sessions
+from coordinator.actions.sessions.titles import WINDOW, fetch_session_ids, find_changed_session_ids
 from coordinator.engine import locks
 from coordinator.feed import reader as feed
 from coordinator.models import SessionChange, SessionFigures
@@ -55,7 +55,7 @@ def update_session_figures(now: datetime) -> None:  # noqa: ARG001 - the shape o
         followed = newest
     while followed < newest and time.monotonic() - started_at < GENTLE_FOR:
         upto = min(followed + WINDOW, newest)
-        changed = find_changed_sessions(followed, upto)
+        changed = find_changed_session_ids(followed, upto)
         for start in range(0, len(changed), STEP):
             save_session_figures(changed[start : start + STEP])
         followed = upto

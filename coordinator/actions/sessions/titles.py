@@ -86,7 +86,7 @@ def update_session_titles(now: datetime) -> None:
     newest = feed.find_newest_change_id()
     while followed < newest and time.monotonic() - started_at < GENTLE_FOR:
         upto = min(followed + WINDOW, newest)
-        changed = find_changed_sessions(followed, upto)
+        changed = find_changed_session_ids(followed, upto)
         for start in range(0, len(changed), STEP):
             assign_session_titles(changed[start : start + STEP], now)
         followed = upto
@@ -206,7 +206,7 @@ def save_title_progress(followed: int, swept: str | None) -> None:
         )
 
 
-def find_changed_sessions(after: int, upto: int) -> list[str]:
+def find_changed_session_ids(after: int, upto: int) -> list[str]:
     """Return the sessions that got events or runs with the changes after one and up to another."""
     return fetch_session_ids(
         "SELECT DISTINCT parent FROM changes WHERE id > %s AND id <= %s AND op = 'insert'"

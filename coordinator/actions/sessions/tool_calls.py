@@ -30,7 +30,7 @@ from coordinator.policy.requests import agent_options, policy_in_force
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.approvals import PermissionSubject
 from coordinator.policy.requests.tool_calls import CAN_STOP_TURN, Settled, ToolCallRequest
-from coordinator.policy.requests.verdicts import export_permission_request
+from coordinator.policy.requests.verdicts import serialize_permission_request
 from coordinator.policy.rules.tool_rules import Ruling
 from coordinator.secrets.masking import (
     find_masks_in_value,
@@ -52,7 +52,7 @@ OVERTAKEN = timedelta(seconds=2)
 LIKELY = 20  # calls of a session among which the one that is asked about is looked for
 
 
-def identify_pending_call(call_request: ToolCallRequest, taken_ids: Collection[str] = ()) -> ToolCallRequest:
+def attach_pending_call_id(call_request: ToolCallRequest, taken_ids: Collection[str] = ()) -> ToolCallRequest:
     """Return `asked` with the id of the call it is about, where that can be known, and which of equal calls it is.
 
     A hook that names no call is about the newest open call alike of which no other such hook waits (`taken_ids`,
@@ -289,7 +289,7 @@ def find_call_question_answer(
     request_id: str, call_request: ToolCallRequest, now: datetime
 ) -> Settled | None:
     """Return how the question was answered, here or at the terminal; None while nobody has."""
-    row = rules.find_permission_request(request_id)
+    row = rules.require_permission_request(request_id)
     if not rules.current_request_state(row, now).waiting:
         return build_hook_verdict(row, now)
     return {"status": "elsewhere", "reason": ELSEWHERE} if has_session_moved_past_call(call_request) else None
@@ -299,7 +299,7 @@ def build_hook_verdict(row: PermissionRequest, now: datetime) -> Settled:
     """Return the verdict for the waiting hook, which runs an edited input in place of its own."""
     context = rules.request_context(row)
     allowed = rules.current_request_state(row, now).allowed
-    return export_permission_request(row, now) | {
+    return serialize_permission_request(row, now) | {
         "allowed": allowed,
         "answer": context.answer if context else None,
     }

@@ -47,14 +47,14 @@ _MOVE_USAGE_DAYS = (
 )
 
 
-def join_trace_session(
+def merge_trace_session(
     trace_session: Session, named_session: Session, *, actor: Actor, now: datetime
 ) -> bool:
     """Move what the trace's session holds into the named one and delete it; False where it must stay apart."""
     with transaction.atomic():
         ids = [trace_session.pk, named_session.pk]
         locked = list(Session.objects.select_for_update().filter(pk__in=ids).order_by("pk"))
-        if len(locked) < len(ids) or not can_join_trace_session(trace_session):
+        if len(locked) < len(ids) or not is_trace_session_mergeable(trace_session):
             return False
         event_ids = list(
             Event.objects.filter(session=trace_session).values_list("pk", flat=True)[: MAX_EVENTS + 1]
@@ -82,7 +82,7 @@ def join_trace_session(
     return True
 
 
-def can_join_trace_session(session: Session) -> bool:
+def is_trace_session_mergeable(session: Session) -> bool:
     """Return whether nothing belongs to the session but its telemetry."""
     if EventContext.objects.filter(session_id=session.pk).exclude(source="telemetry").exists():
         return False

@@ -65,9 +65,9 @@ class ImportStatus:
 
 def record_transcript_reading(name: SenderName, reading: TranscriptReading, *, now: datetime) -> None:
     """Add a reading to its sender. What was unread of the same files before is replaced by what is unread now."""
-    at_us = instants.to_microseconds(now)
+    at_us = instants.instant_to_microseconds(now)
     with transaction.atomic():
-        sender = find_or_create_sender(name, at_us)
+        sender = lock_or_create_transcript_sender(name, at_us)
         senders = TranscriptSender.objects.filter(pk=sender.pk)
         senders.update(
             read_count=F("read_count") + len(reading.files),
@@ -85,9 +85,9 @@ def record_transcript_reading(name: SenderName, reading: TranscriptReading, *, n
 
 def record_import_status(name: SenderName, status: ImportStatus, *, now: datetime) -> None:
     """Save a machine's latest report of its own import. It replaces what it reported before."""
-    at_us = instants.to_microseconds(now)
+    at_us = instants.instant_to_microseconds(now)
     with transaction.atomic():
-        sender = find_or_create_sender(name, at_us)
+        sender = lock_or_create_transcript_sender(name, at_us)
         TranscriptSender.objects.filter(pk=sender.pk).update(
             reported_at_us=at_us,
             file_count=status.files,
@@ -98,7 +98,7 @@ def record_import_status(name: SenderName, status: ImportStatus, *, now: datetim
         add_transcript_problems(sender, status.problems, at_us, is_from_machine=True)
 
 
-def find_or_create_sender(name: SenderName, at_us: int) -> TranscriptSender:
+def lock_or_create_transcript_sender(name: SenderName, at_us: int) -> TranscriptSender:
     """Return the sender's row, locked. The rows that reported longest ago go where there are too many."""
     key = {
         "hostname": name.hostname[:MAX_NAME_CHARACTERS],

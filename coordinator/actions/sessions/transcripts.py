@@ -143,7 +143,7 @@ class TranscriptImport:
                 else [
                     fresh_line
                     for fresh_line in transcript_line.events
-                    if not self.is_event_recorded(fresh_line, transcript_line, taken_keys)
+                    if not self.consume_match_if_recorded(fresh_line, transcript_line, taken_keys)
                 ]
             )
             self.outcome.known_count += len(transcript_line.events) - len(fresh)
@@ -167,7 +167,7 @@ class TranscriptImport:
         for transcript_line, _ in batch:
             at = instants.parse_instant(transcript_line.at)
             if transcript_line.limits and at is not None and self.write:
-                limits.record_limits(
+                limits.record_subscription_limit_readings(
                     self.profile, self.hostname or "", transcript_line.limits, reported_at=at, now=self.now
                 )
 
@@ -176,18 +176,18 @@ class TranscriptImport:
         reports = [
             recording.build_usage_report_of_event(
                 known_event.event,
-                self.get_imported_session(known_line.session).session_id or "",
+                self.get_or_look_up_session(known_line.session).session_id or "",
                 known_event.also,
             )
             for known_event, known_line in known_events
         ]
         with transaction.atomic():
-            recording.update_recorded_usage(reports)
+            recording.raise_recorded_usage_amounts(reports)
 
     def save_titles_of_imported_sessions(self, named: list[ImportedLine]) -> None:
         """Keep what the agent calls its sessions; one of which nothing came in has no need of a title."""
         titles_by_session = {
-            self.get_imported_session(transcript_line.session).session_id: transcript_line.title
+            self.get_or_look_up_session(transcript_line.session).session_id: transcript_line.title
             for transcript_line in named
         }
         if self.write and titles_by_session:
@@ -202,7 +202,7 @@ class TranscriptImport:
 
     def find_claimed_event_keys(self, batch: list[tuple[ImportedLine, str]]) -> set[str]:
         wanted_keys = {
-            (self.get_imported_session(transcript_line.session).session_id, key)
+            (self.get_or_look_up_session(transcript_line.session).session_id, key)
             for transcript_line, _ in batch
             for event in transcript_line.events
             for key in (event.event.origin, *event.also)
@@ -214,26 +214,28 @@ class TranscriptImport:
             else claimed_keys | {key for _, key in wanted_keys if hash_origin_key(key) in self._would_write}
         )
 
-    def is_event_recorded(self, event: ImportedEvent, line: ImportedLine, taken_origins: set[str]) -> bool:
+    def consume_match_if_recorded(
+        self, event: ImportedEvent, line: ImportedLine, taken_origins: set[str]
+    ) -> bool:
         if event.event.origin in taken_origins:
             return True
         live = self.load_live_events(line.session)
         if live is not None and live.is_content_missing(event.event):
             return False
         return any(key in taken_origins for key in event.also) or (
-            live is not None and live.match_recorded_event(event)
+            live is not None and live.consume_matching_recorded_event(event)
         )
 
     def load_live_events(self, executor_id: str) -> LiveEvents | None:
         """Return what was recorded of the session while it ran; kept for one session at a time."""
-        session = self.get_imported_session(executor_id)
+        session = self.get_or_look_up_session(executor_id)
         if not session.before or session.session_id is None:
             return None
         if self._live is None or self._live.session_id != session.session_id:
             self._live = LiveEvents(session.session_id)
         return self._live
 
-    def get_imported_session(self, executor_id: str) -> ImportedSession:
+    def get_or_look_up_session(self, executor_id: str) -> ImportedSession:
         if executor_id not in self._sessions:
             session_id = reported_sessions.find_session_id_by_executor_id(executor_id, self.by)
             self._sessions[executor_id] = ImportedSession(session_id, session_id is not None)
@@ -243,7 +245,7 @@ class TranscriptImport:
         events: list[tuple[DedupedEvent, str]] = []
         with transaction.atomic():
             for new_event, transcript_line, location in new:
-                session = self.get_imported_session(transcript_line.session)
+                session = self.get_or_look_up_session(transcript_line.session)
                 if not session.added:
                     session.added = True
                     self.begin_imported_session(session, transcript_line)
@@ -337,7 +339,9 @@ class LiveEvents:
             if digest is None:
                 continue
             if event["by_hook"] and event["role"] == "assistant":
-                self._spoken_turns.append(SpokenTurn(event["at_us"], strip_all_blanks(event["content"])))
+                self._spoken_turns.append(
+                    SpokenTurn(event["at_us"], join_text_without_whitespace(event["content"]))
+                )
             if event["is_thin"]:
                 self._thin.add(digest)
             else:
@@ -353,7 +357,7 @@ class LiveEvents:
         digest = digest_event_row(convert_event_to_row(event))
         return digest is not None and digest in self._thin and digest not in self._moments
 
-    def match_recorded_event(self, event: ImportedEvent) -> bool:
+    def consume_matching_recorded_event(self, event: ImportedEvent) -> bool:
         """Return whether the event is recorded already; each recorded event is matched once."""
         if event.event.event_type == MODEL_REQUEST and not event.by_figures:
             return False
@@ -364,7 +368,9 @@ class LiveEvents:
         if nearest is None and row["tool_use_id"]:  # an executor may have reported the call without its id
             nearest = self.pop_nearest_event(digest_event_row(row | {"tool_use_id": None}), row["at_us"])
         if event.is_piece and nearest is None:
-            return self.consume_matching_turn_text(strip_all_blanks(event.event.content), row["at_us"])
+            return self.consume_matching_turn_text(
+                join_text_without_whitespace(event.event.content), row["at_us"]
+            )
         self._spoken_turns = [turn for turn in self._spoken_turns if turn.at_us != nearest]
         return nearest is not None
 
@@ -416,7 +422,7 @@ def convert_event_to_row(event: DedupedEvent) -> dict[str, Any]:
     row |= {name: getattr(event, name) for name in _FIGURES}
     return row | {
         "tool_use_id": event.tool_use_id,
-        "at_us": instants.to_microseconds(moment) if moment else 0,
+        "at_us": instants.instant_to_microseconds(moment) if moment else 0,
     }
 
 
@@ -446,5 +452,5 @@ def join_text_blocks(content: Any) -> str:
     return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
-def strip_all_blanks(content: Any) -> str:
+def join_text_without_whitespace(content: Any) -> str:
     return "".join(join_text_blocks(content).split())

@@ -40,7 +40,7 @@ def close_abandoned_requests(now: datetime) -> int:
     alive = {
         waiting_process
         for waiting_process in map(parse_waiting_process, set(waited_by.values()))
-        if workers.is_worker_alive(waiting_process)
+        if workers.is_worker_known_to_run(waiting_process)
     }
     abandoned_ids = [pk for pk, one in waited_by.items() if parse_waiting_process(one) not in alive]
     rows_left = PermissionRequest.objects.defer_large_columns().filter(pk__in=abandoned_ids[:MOST_AT_ONCE])
@@ -55,14 +55,14 @@ def parse_waiting_process(waited_by: str | None) -> str:
 
 def close_request_if_abandoned(row: PermissionRequest, now: datetime) -> bool:
     process = parse_waiting_process(row.context.waited_by)
-    if workers.is_worker_alive(process):  # it came again just now
+    if workers.is_worker_known_to_run(process):  # it came again just now
         return False
-    if workers.is_worker_gone(process) and row.context.repeat_key is None:
+    if workers.is_worker_known_to_have_ended(process) and row.context.repeat_key is None:
         return withdraw_abandoned_request(row, GONE, now)
     until = row.context.waits_until
     if isinstance(until, datetime) and until + COMES_AGAIN_WITHIN <= now:
         return withdraw_abandoned_request(row, GONE, now)
-    if workers.is_worker_gone(process):
+    if workers.is_worker_known_to_have_ended(process):
         end_hook_wait(row, now)
         return False
     # One that the same call may have joined when it was made again says so until its hook is over.
@@ -106,7 +106,9 @@ def rebuild_tool_call_request(row: PermissionRequest) -> ToolCallRequest:
         hook_name=str(metadata.get("hook") or ""),
         session_id=row.context.session_id or "",
         agent_id=row.context.agent_id,
-        since_us=instants.to_microseconds(row.created_at) if isinstance(row.created_at, datetime) else 0,
+        since_us=instants.instant_to_microseconds(row.created_at)
+        if isinstance(row.created_at, datetime)
+        else 0,
         tool=subject.tool_name or "",
         tool_input=subject.tool_input if isinstance(subject.tool_input, dict) else None,
         about="",

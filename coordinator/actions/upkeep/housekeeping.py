@@ -44,7 +44,7 @@ def run_housekeeping(now: datetime) -> None:
         step(now)
 
 
-def process_each_key(keys: list[str], act: Callable[[str], object]) -> None:
+def run_for_each_key_ignoring_errors(keys: list[str], act: Callable[[str], object]) -> None:
     """Do something for each; one that fails, or is gone meanwhile, keeps no other from its turn."""
     for key in keys:
         try:
@@ -84,7 +84,7 @@ def reset_future_timestamps(now: datetime) -> None:
 def fail_unclaimed_runs(now: datetime) -> None:
     """Fail pending runs that no runner could take in time."""
     due_ids = find_due_run_ids(status=Run.Status.PENDING, timeout_at__lte=now)
-    process_each_key(due_ids, lambda run_id: runs.fail_unmatched_run(run_id, now))
+    run_for_each_key_ignoring_errors(due_ids, lambda run_id: runs.fail_run_if_unmatched(run_id, now))
 
 
 def unclaim_unstarted_runs(now: datetime) -> None:
@@ -92,7 +92,7 @@ def unclaim_unstarted_runs(now: datetime) -> None:
     lease = min(CLAIM_LEASE, runner_stale_after())
     due_runs = find_runs_not_on_hold().filter(status=Run.Status.CLAIMED, claimed_at__lte=now - lease)
     for run_id, runner_id in list(due_runs.values_list("run_id", "runner_id")):
-        process_each_key([run_id], lambda key, holder=runner_id: runs.unclaim_run(key, holder, now))  # type: ignore[misc]
+        run_for_each_key_ignoring_errors([run_id], partial(runs.unclaim_run, runner_id=runner_id, now=now))
 
 
 def finish_unreported_runs(now: datetime) -> None:
@@ -108,9 +108,9 @@ def finish_unreported_runs(now: datetime) -> None:
         session__status=Session.Status.FINISHED,
         started_at__lte=now - REPORT_GRACE,
     )
-    process_each_key(
+    run_for_each_key_ignoring_errors(
         list(due_runs.values_list("run_id", flat=True)),
-        lambda run_id: runs.complete_unreported_run(run_id, now),
+        lambda run_id: runs.complete_run_of_finished_session(run_id, now),
     )
 
 
@@ -118,11 +118,11 @@ def end_unconfirmed_stops(now: datetime) -> None:
     """End runs that are being stopped for long without their runner's word."""
     due_stops = StopCommand.objects.filter(requested_at__lte=now - STOP_GRACE)
     run_ids = list(due_stops.values_list("run_id", flat=True))
-    process_each_key(run_ids, lambda run_id: runs.end_run_after_unconfirmed_stop(run_id, now))
+    run_for_each_key_ignoring_errors(run_ids, lambda run_id: runs.end_run_after_unconfirmed_stop(run_id, now))
     stopping = LivingExecutor.objects.filter(session__status=Session.Status.STOPPING)
     for session_id, runner_id in stopping.filter(run_id__in=run_ids).values_list("pk", "runner_id"):
         end = partial(runs.executors.end_unconfirmed_executor, runner_id=runner_id)
-        process_each_key([session_id], end)
+        run_for_each_key_ignoring_errors([session_id], end)
     due_stops.exclude(run_id__in=Run.objects.filter(status=Run.Status.STOPPING).values("run_id")).delete()
 
 
@@ -135,9 +135,11 @@ def remove_vanished_runners(now: datetime) -> None:
         if runner.time_since_heartbeat(now) >= silent
         or (runner.deregistered_at is not None and runner.time_since_heartbeat(now) >= runner_stale_after())
     ]
-    process_each_key(
+    run_for_each_key_ignoring_errors(
         vanished_runners,
-        lambda runner_id: runners.remove_runner(runner_id, "Runner vanished during execution", now),
+        lambda runner_id: runners.delete_runner_and_recover_runs(
+            runner_id, "Runner vanished during execution", now
+        ),
     )
 
 
@@ -149,7 +151,7 @@ def recover_orphan_runs(now: datetime) -> None:
         "runner_id", flat=True
     )
     for runner_id in {*orphan_runs.values_list("runner_id", flat=True), *orphan_runner_ids}:
-        process_each_key(
+        run_for_each_key_ignoring_errors(
             [runner_id or ""],
             lambda key: runs.recover_runner_runs(key, "Runner vanished during execution", now),
         )
@@ -157,15 +159,16 @@ def recover_orphan_runs(now: datetime) -> None:
 
 def end_silent_sessions(now: datetime) -> None:
     """Finish sessions of agents that report by themselves and have reported nothing for long."""
-    process_each_key(
-        inactivity.find_silent_session_ids(now), lambda session_id: ending.end_silent_session(session_id, now)
+    run_for_each_key_ignoring_errors(
+        inactivity.find_session_ids_ended_by_silence(now),
+        lambda session_id: ending.end_session_if_silent(session_id, now),
     )
 
 
 def finish_abandoned_messages(now: datetime) -> None:
     """Write the messages whose senders died in the middle: their pieces must not lie there, unmasked, for ever."""
     unfinished = reported_sessions.find_sessions_with_unfinished_messages(now)
-    process_each_key(
+    run_for_each_key_ignoring_errors(
         unfinished, lambda session_id: reported_sessions.write_unfinished_messages(session_id, now)
     )
 

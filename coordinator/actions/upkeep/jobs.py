@@ -5,8 +5,9 @@
 - **By one worker at a time.** `claim_jobs` takes a lease (`LEASE`) in one transaction; on PostgreSQL it skips rows that
   another claims at the moment, SQLite has one writer. `LEASE_RENEWER` renews it for as long as the work takes, so a
   lease need not be longer than the work. The leases of a process that dies end by themselves, and others go on.
-- **A process that lost its lease writes nothing.** A process that was suspended for longer than its lease may find that
-  another has claimed the job. `complete_jobs` and the others then change nothing: they name the holder and the attempt.
+- **A process that lost its lease writes nothing.** A process that was suspended for longer than its lease may find
+  that another has claimed the job. `release_and_reschedule_jobs` and the others then change nothing: they name the
+  holder and the attempt.
 - **A clock that is set back makes nothing happen twice.** Waits that were chosen "in the future" are over: the work
   looks for itself whether there is something to do. A lease that seems too long is not taken, but shortened to `LEASE`
   from now: a living holder renews it, a dead one loses it.
@@ -104,7 +105,7 @@ def claim_jobs(
     ]
 
 
-def complete_jobs(next_times: Mapping[ClaimedJob, datetime], *, now: datetime) -> int:
+def release_and_reschedule_jobs(next_times: Mapping[ClaimedJob, datetime], *, now: datetime) -> int:
     """Free jobs that were done, each until its next time; return how many this process still held."""
     if not next_times:
         return 0
@@ -160,7 +161,7 @@ def filter_jobs_with_current_lease(jobs: Iterable[ClaimedJob]) -> QuerySet[Job]:
     return Job.objects.filter(same, leased_by=current_process_name())
 
 
-def run_job_now(job_id: int, *, actor: Actor, now: datetime) -> None:
+def schedule_job_immediately(job_id: int, *, actor: Actor, now: datetime) -> None:
     """Have a waiting job done at once. Raises NotFound, and Conflict for one that is being done."""
     with transaction.atomic():
         job = lock_waiting_job(job_id, now)

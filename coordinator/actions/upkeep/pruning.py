@@ -34,7 +34,7 @@ from coordinator.actions.upkeep import idempotency
 from coordinator.engine import bulk, partitions
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import system_actor
-from coordinator.lib.instants import to_microseconds
+from coordinator.lib.instants import instant_to_microseconds
 from coordinator.models import (
     ChatAttachment,
     ChatMessage,
@@ -95,7 +95,7 @@ class RetentionRule:
     remove: Callable[[list[Any], datetime, datetime], int]
 
 
-def load_retention_rules(**days: float | None) -> list[RetentionRule]:
+def build_retention_rules(**days: float | None) -> list[RetentionRule]:
     """Return the rules by the settings; `days` (sessions=30) overrides them by name."""
     saved_rules = [
         RetentionRule(
@@ -104,15 +104,15 @@ def load_retention_rules(**days: float | None) -> list[RetentionRule]:
             settings.KEEP_SESSIONS_DAYS,
             lambda before: iterate_primary_key_pages(find_prunable_sessions(before), size=20),
             measure_sessions,
-            remove_old_sessions,
+            delete_prunable_sessions,
         ),
         RetentionRule(
             "event-bodies",
             "inputs, outputs and messages of events",
             settings.KEEP_EVENT_BODIES_DAYS,
-            iterate_events_with_old_bodies,
+            iterate_prunable_event_body_pages,
             measure_event_bodies,
-            remove_event_bodies,
+            blank_event_bodies_in_pruning_step,
         ),
         build_table_retention_rule(
             PermissionRequest,
@@ -187,7 +187,7 @@ def apply_retention_rule(
 def run_pruning_slice(now: datetime) -> None:
     """Do a moment's work; housekeeping comes again until nothing is left."""
     until = time.monotonic() + GENTLE_FOR
-    for rule in load_retention_rules():
+    for rule in build_retention_rules():
         if time.monotonic() < until:
             apply_retention_rule(rule, now, write=True, until=until)
     for name in partitions.drop_empty_partitions():
@@ -250,14 +250,16 @@ def find_prunable_sessions(before: datetime) -> QuerySet[Session]:
     """
     at_work = Run.objects.filter(session=OuterRef("pk"), status__in=OPEN)
     children = Session.objects.filter(parent_session=OuterRef("pk"), status__in=LIVE)
-    young = EventContext.objects.filter(session_id=OuterRef("pk"), instant_us__gte=to_microseconds(before))
+    young = EventContext.objects.filter(
+        session_id=OuterRef("pk"), instant_us__gte=instant_to_microseconds(before)
+    )
     # A run whose call was deferred has ended, and is resumed once a person has decided.
     pending_contexts = PermissionContext.objects.filter(
         session_id=OuterRef("pk"), request__status=RequestStatus.PENDING
     )
     return Session.objects.filter(
         ~Exists(pending_contexts),
-        ~Exists(find_usable_approvals(session_id=OuterRef("pk"))),
+        ~Exists(approvals_usable_by_deferred_calls(session_id=OuterRef("pk"))),
         ~Exists(at_work),
         ~Exists(children),
         ~Exists(young),
@@ -282,11 +284,11 @@ def measure_sessions(page: list[str]) -> PrunableSize:
     return PrunableSize(len(page) + events.count(), sum_event_body_lengths(events))
 
 
-def remove_old_sessions(page: list[str], before: datetime, now: datetime) -> int:
-    return sum(remove_old_session(session_id, before, now) for session_id in page)
+def delete_prunable_sessions(page: list[str], before: datetime, now: datetime) -> int:
+    return sum(delete_session_if_prunable(session_id, before, now) for session_id in page)
 
 
-def remove_old_session(session_id: str, before: datetime, now: datetime) -> int:
+def delete_session_if_prunable(session_id: str, before: datetime, now: datetime) -> int:
     """Remove one session, a large one's events first; one that comes alive meanwhile keeps what it has left."""
     deleted_count = 0
     with suppress(NotFound, Conflict):
@@ -294,7 +296,7 @@ def remove_old_session(session_id: str, before: datetime, now: datetime) -> int:
             if len(events) < STEP:
                 break  # the rest goes with the session
             deleted_count += run_pruning_step_and_sleep(
-                partial(remove_old_events, session_id, events, before)
+                partial(delete_events_of_prunable_session, session_id, events, before)
             )
         reason = (
             f"Past the retention period; {deleted_count} events were removed earlier."
@@ -302,27 +304,27 @@ def remove_old_session(session_id: str, before: datetime, now: datetime) -> int:
             else "Past the retention period."
         )
         with transaction.atomic():
-            lock_old_session(session_id, before)
+            lock_and_require_prunable_session(session_id, before)
             last = sessions.remove_session(session_id, actor=PRUNER, now=now, reason=reason)
         deleted_count += last.events + 1
     return deleted_count
 
 
-def remove_old_events(session_id: str, events: list[int], before: datetime) -> int:
-    lock_old_session(session_id, before)
+def delete_events_of_prunable_session(session_id: str, events: list[int], before: datetime) -> int:
+    lock_and_require_prunable_session(session_id, before)
     return Event.objects.filter(pk__in=events).delete()[0]
 
 
-def lock_old_session(session_id: str, before: datetime) -> None:
+def lock_and_require_prunable_session(session_id: str, before: datetime) -> None:
     """Keep events, runs and children from being added to a session; raise Conflict if it is not an old one now."""
     lock_sessions_for_pruning([session_id])  # not the weak lock, which lets events in
     if not find_prunable_sessions(before).filter(pk=session_id).exists():
         raise Conflict("This session is active again.")
 
 
-def iterate_events_with_old_bodies(before: datetime) -> Iterator[list[int]]:
+def iterate_prunable_event_body_pages(before: datetime) -> Iterator[list[int]]:
     """Yield events with a body to take out, from where this process found the last one; pages may be empty."""
-    yield from iterate_events_with_expired_bodies(before)
+    yield from iterate_newly_expired_event_body_pages(before)
     BodyPruningProgress.before = before
     old = EventContext.objects.filter(received_at__lt=before, pk__gte=BodyPruningProgress.upto)
     # Two queries: SQLite finds both ends in one statement by walking through all of the index.
@@ -337,7 +339,7 @@ def iterate_events_with_old_bodies(before: datetime) -> Iterator[list[int]]:
         BodyPruningProgress.upto = min(last + 1, end)
 
 
-def iterate_events_with_expired_bodies(before: datetime) -> Iterator[list[int]]:
+def iterate_newly_expired_event_body_pages(before: datetime) -> Iterator[list[int]]:
     """Yield those with a body to take out that were walked past as too young: an import's old events follow them."""
     while BodyPruningProgress.before is not None and BodyPruningProgress.before < before:
         until = find_pruning_step_end(BodyPruningProgress.before, before)
@@ -377,7 +379,7 @@ def measure_event_bodies(page: list[int]) -> PrunableSize:
     return PrunableSize(len(page), sum_event_body_lengths(Event.objects.filter(pk__in=page)))
 
 
-def remove_event_bodies(page: list[int], *_: datetime) -> int:
+def blank_event_bodies_in_pruning_step(page: list[int], *_: datetime) -> int:
     def blank_event_bodies() -> int:
         for column, mark in MARKS.items():
             Event.objects.filter(pk__in=page, **{f"{column}__isnull": False}).update(**{column: mark})
@@ -395,14 +397,17 @@ def find_prunable_permission_requests(before: datetime) -> QuerySet[PermissionRe
     )
     return (
         PermissionRequest.objects.filter(
-            ~Exists(young), ~Exists(find_usable_approvals()), ~Exists(calls), created_at__lt=before
+            ~Exists(young),
+            ~Exists(approvals_usable_by_deferred_calls()),
+            ~Exists(calls),
+            created_at__lt=before,
         )
         .exclude(status=RequestStatus.PENDING)
         .exclude(pk__in=in_force)
     )
 
 
-def find_usable_approvals(**of: Any) -> QuerySet[PermissionContext]:
+def approvals_usable_by_deferred_calls(**of: Any) -> QuerySet[PermissionContext]:
     """Return approvals by which a deferred call may still run (policy.requests.approvals.single_use_valid_until)."""
     return PermissionContext.objects.filter(
         **(of or {"request_id": OuterRef("request_id")}),

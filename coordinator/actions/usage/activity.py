@@ -42,7 +42,7 @@ GROUP BY 1, 2, 3, 4, 5
 """  # noqa: S608 - names and numbers of ours
 
 
-def count_tool_activity_by_hour(now: datetime) -> int:
+def refresh_due_activity_hours(now: datetime) -> int:
     """Count the hours that are due, for a few seconds at most; return how many."""
     deadline = time.monotonic() + MOST_TIME
     current, first = hours_since_1970(now), hours_since_1970(now - COUNTED_BACK)

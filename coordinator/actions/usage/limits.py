@@ -15,14 +15,14 @@ from coordinator.usage.limit_readings import LimitReading
 MAX_LIMITS = 500  # of all programs and hosts; a key that makes up hosts fills no table
 MAX_NAME_LENGTH = 200
 
-__all__ = ["LimitReading", "record_limits"]
+__all__ = ["LimitReading", "record_subscription_limit_readings"]
 
 
-def record_limits(
+def record_subscription_limit_readings(
     program: str, host: str, readings: Sequence[LimitReading], *, reported_at: datetime, now: datetime
 ) -> None:
     """Save these readings unless newer ones exist, and notify those whose chosen level is reached."""
-    at_us = min(instants.to_microseconds(reported_at), instants.to_microseconds(now))
+    at_us = min(instants.instant_to_microseconds(reported_at), instants.instant_to_microseconds(now))
     with transaction.atomic():
         for reading in sorted(readings, key=lambda reading: (reading.name, reading.window_minutes)):
             key = {
@@ -44,5 +44,5 @@ def record_limits(
             if row.reported_at_us <= at_us:
                 SubscriptionLimit.objects.filter(pk=row.pk).update(**values)
                 row.used_percent, row.resets_at_us = reading.used_percent, reading.resets_at_us
-                if row.resets_at_us > instants.to_microseconds(now):
+                if row.resets_at_us > instants.instant_to_microseconds(now):
                     notifications.announce_subscription_limit_level(row, now=now)

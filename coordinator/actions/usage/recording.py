@@ -100,16 +100,16 @@ def record_usage_of_events(written: Sequence[WrittenEvent]) -> None:
     for written_event in written:
         if written_event.event[_TYPE] == CALL:
             day = local_day_of_request(capped_event_time_us(written_event.context))
-            sums.setdefault((written_event.context[_SESSION], day, ""), zero_usage_day_sums())[0] += 1
+            sums.setdefault((written_event.context[_SESSION], day, ""), build_empty_usage_day_sums())[0] += 1
         if written_event.context[_OUTPUT] is not None:  # 0 at least, where others are reported
             own = prices.load_configured_model_prices() if own is None else own
             row = build_usage_row(written_event, own)
             requests.setdefault(row.request_key, (written_event, row))
     if requests:
-        new = insert_usage_rows([row for _, row in requests.values()])
+        new = insert_missing_usage_rows([row for _, row in requests.values()])
         for key in new:
             add_usage_row_to_sums(sums, requests[key][1])
-        update_recorded_usage(
+        raise_recorded_usage_amounts(
             [build_usage_report_of_event(one.item) for key, (one, _) in requests.items() if key not in new]
         )
     if sums:
@@ -122,15 +122,15 @@ def add_sums_to_usage_days(sums: Mapping[tuple[str, str, str], Sequence[Any]]) -
         [[*key, *counts] for key, counts in sorted(sums.items())], *_TYPES
     )
     with connection.cursor() as cursor:
-        cursor.execute(build_usage_upsert(values_sql), parameters)
+        cursor.execute(build_usage_upsert_sql(values_sql), parameters)
 
 
-def zero_usage_day_sums() -> list[Any]:
+def build_empty_usage_day_sums() -> list[Any]:
     return [0, *[0] * len(_TOKENS), 0.0, 0]
 
 
 def add_usage_row_to_sums(sums: dict[tuple[str, str, str], list[Any]], row: ModelRequestUsage) -> None:
-    counts = sums.setdefault((row.session_id, row.day, row.model), zero_usage_day_sums())
+    counts = sums.setdefault((row.session_id, row.day, row.model), build_empty_usage_day_sums())
     for position, number in enumerate(usage_row_tokens(row), 1):
         counts[position] += number
     counts[-2] += row.cost or 0.0
@@ -147,14 +147,14 @@ def row_total_tokens(row: ModelRequestUsage) -> int:
     return sum(usage_row_tokens(row))
 
 
-def usage_request_key(item: NewEvent, event_id: int) -> str:
+def build_usage_deduplication_key(item: NewEvent, event_id: int) -> str:
     """Return by what a request is known again: its event's origin where that stays taken, else its event's id."""
     if isinstance(item, DedupedEvent) and item.origin_for is None:
         return item.origin if item.everywhere else origins.scope_origin_key(item.session_id, item.origin)
-    return event_request_key(event_id)
+    return build_request_key_from_event_id(event_id)
 
 
-def event_request_key(event_id: int) -> str:
+def build_request_key_from_event_id(event_id: int) -> str:
     """Return the key of a request of which no more is known than its event."""
     return f"event:{event_id}"
 
@@ -164,7 +164,7 @@ def build_usage_row(event: WrittenEvent, own: dict[str, TokenPrice]) -> ModelReq
     context = event.context
     tokens = {name: context[at] for name, at in zip(_TOKENS, _AT, strict=True)}
     return build_priced_usage_row(
-        request_key=usage_request_key(event.item, event.event_id),
+        request_key=build_usage_deduplication_key(event.item, event.event_id),
         event_id=event.event_id,
         session_id=context[_SESSION],
         subagent=context[_SUBAGENT],
@@ -197,7 +197,7 @@ def build_priced_usage_row(
 ) -> ModelRequestUsage:
     """Return a priced row that is not written yet."""
     name = (model or UNKNOWN_MODEL)[:LONGEST_NAME]
-    amounts = infer_one_hour_cache_tokens(
+    amounts = split_cache_writes_by_reported_cost(
         name, build_model_request_amounts(tokens, detail), own, at_us, detail
     )
     return ModelRequestUsage(
@@ -220,8 +220,8 @@ def build_priced_usage_row(
 
 def local_day_of_request(at_us: int) -> str:
     """Return the day of a request in the installation's time zone: that on which pages show it and budgets count it."""
-    at_ms = instants.to_microseconds(usage_pricing_time(at_us)) // 1000
-    return instants.local_day(at_ms, settings.LOCAL_ZONE)
+    at_ms = instants.instant_to_microseconds(usage_pricing_time(at_us)) // 1000
+    return instants.local_iso_date_of_milliseconds(at_ms, settings.LOCAL_ZONE)
 
 
 def usage_amounts_as_columns(amounts: RequestAmounts) -> dict[str, int]:
@@ -240,7 +240,7 @@ def usage_pricing_time(at_us: int) -> datetime:
         return instants.EPOCH
 
 
-def infer_one_hour_cache_tokens(
+def split_cache_writes_by_reported_cost(
     model: str, amounts: RequestAmounts, own: dict[str, TokenPrice], at_us: int, detail: UsageDetail
 ) -> RequestAmounts:
     """Split the tokens written to a cache by what the agent says that the request cost.
@@ -265,7 +265,7 @@ def infer_one_hour_cache_tokens(
     return replace(amounts, cache_write_5m_tokens=written - hours, cache_write_1h_tokens=hours)
 
 
-def insert_usage_rows(rows: Sequence[ModelRequestUsage]) -> set[str]:
+def insert_missing_usage_rows(rows: Sequence[ModelRequestUsage]) -> set[str]:
     """Insert the rows whose requests have none; return their keys."""
     values = [[getattr(row, name) for name in _COLUMNS] for row in sorted(rows, key=lambda r: r.request_key)]
     values_sql, parameters = bulk.rows_select_sql(values, *_COLUMNS.values())
@@ -310,7 +310,7 @@ def event_reports_tokens(item: NewEvent) -> bool:
     return any(getattr(item, name) is not None for name in _TOKENS)
 
 
-def update_recorded_usage(reports: Sequence[UsageReport]) -> int:
+def raise_recorded_usage_amounts(reports: Sequence[UsageReport]) -> int:
     """Give requests that are recorded the amounts that have grown since; return how many rows changed.
 
     An answer that is still being written is reported with the tokens so far. The last report has them all.
@@ -325,7 +325,7 @@ def update_recorded_usage(reports: Sequence[UsageReport]) -> int:
     own: dict[str, TokenPrice] | None = None
     for row in usage_rows:
         before, report = usage_row_amounts(row), by_key[row.request_key]
-        after = merge_usage_amounts(before, report.amounts)
+        after = take_larger_usage_amounts(before, report.amounts)
         if after == before:
             continue
         own = prices.load_configured_model_prices() if own is None else own
@@ -334,7 +334,7 @@ def update_recorded_usage(reports: Sequence[UsageReport]) -> int:
     return changed
 
 
-def merge_usage_amounts(before: RequestAmounts, again: RequestAmounts) -> RequestAmounts:
+def take_larger_usage_amounts(before: RequestAmounts, again: RequestAmounts) -> RequestAmounts:
     """Return the larger of each amount. Of two sums of cache writes, keep the one split by duration."""
     larger = {name: max(getattr(before, name), getattr(again, name)) for name in AMOUNTS}
     splits = sorted(
@@ -390,7 +390,7 @@ def correct_programs_of_usage_days(now: datetime) -> None:  # noqa: ARG001 - the
 
 
 @functools.cache
-def build_usage_upsert(values_sql: str) -> str:
+def build_usage_upsert_sql(values_sql: str) -> str:
     sums = [f"{name} = usage_days.{name} + excluded.{name}" for name in _COUNTED]
     # Whose a session is may be known only later in the day; what is known is not forgotten.
     owners = ("agent", "person", "hostname", "project_dir")

@@ -81,7 +81,7 @@ def add_usage_rows_of_events(after: int, upto: int) -> int:
     own = prices.load_configured_model_prices()
     rows = [
         recording.build_priced_usage_row(
-            request_key=recording.event_request_key(event_id),
+            request_key=recording.build_request_key_from_event_id(event_id),
             event_id=event_id,
             session_id=session_id,
             subagent=subagent,
@@ -94,7 +94,7 @@ def add_usage_rows_of_events(after: int, upto: int) -> int:
         )
         for event_id, session_id, subagent, instant_us, received_at, model, source, *tokens in event_rows
     ]
-    return len(recording.insert_usage_rows(rows))
+    return len(recording.insert_missing_usage_rows(rows))
 
 
 def add_events_to_usage_days(after: int, upto: int) -> None:
@@ -107,7 +107,7 @@ def add_events_to_usage_days(after: int, upto: int) -> None:
     )
     for session_id, at_us in calls.values_list("session_id", "instant_us"):
         key = (session_id, recording.local_day_of_request(at_us), "")
-        sums.setdefault(key, recording.zero_usage_day_sums())[0] += 1
+        sums.setdefault(key, recording.build_empty_usage_day_sums())[0] += 1
     if sums:
         recording.add_sums_to_usage_days(sums)
 
@@ -136,11 +136,11 @@ def price_usage_rows(rows: list[ModelRequestUsage], own: dict[str, prices.TokenP
     with transaction.atomic():
         ModelRequestUsage.objects.bulk_update(changed, ["cost"], batch_size=200)
         for key in {(row.session_id, row.day, row.model) for row in changed}:
-            recount_day_costs(*key)
+            recalculate_usage_day_cost(*key)
     return len(changed)
 
 
-def recount_day_costs(session_id: str, day: str, model: str) -> None:
+def recalculate_usage_day_cost(session_id: str, day: str, model: str) -> None:
     """Sum the costs of a session's day and model again."""
     rows = ModelRequestUsage.objects.filter(session_id=session_id, day=day, model=model)
     usage = sum_usage_rows(rows)

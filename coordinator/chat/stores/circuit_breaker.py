@@ -22,8 +22,8 @@ class StoreCircuitBreaker:
         self._trial_request: RequestTurn | None = None
         self._broke = False
 
-    def begin_request(self) -> RequestTurn | None:
-        """Return a turn, to be ended by `end_request`; None while nothing may be sent."""
+    def try_acquire_request_turn(self) -> RequestTurn | None:
+        """Return a turn, to be ended by `release_request_turn`; None while nothing may be sent."""
         with self._lock:
             turn = RequestTurn()
             if self._failures:
@@ -32,7 +32,7 @@ class StoreCircuitBreaker:
                 self._trial_request = turn
             return turn
 
-    def end_request(self, turn: RequestTurn) -> None:
+    def release_request_turn(self, turn: RequestTurn) -> None:
         """End a turn. After a failure the next request may try."""
         with self._lock:
             if self._trial_request is turn:

@@ -100,16 +100,16 @@ class Bucket(S3Storage):  # type: ignore[misc]
         raise NotImplementedError("An object's address is given to nobody: files are served by Signalbox.")
 
     def save(self, name: str, content: Any, max_length: int | None = None) -> str:
-        with self.translate_s3_errors():
+        with self.guard_s3_request_with_circuit_breaker():
             return str(super().save(name, content, max_length))
 
     def delete(self, name: str) -> None:
-        with self.translate_s3_errors():
+        with self.guard_s3_request_with_circuit_breaker():
             super().delete(name)
 
     def open_byte_range(self, name: str, start: int, length: int) -> StoredFileStream:
         range_header = f"bytes={start}-{start + length - 1}"
-        with self.translate_s3_errors(answers=False):
+        with self.guard_s3_request_with_circuit_breaker(answers=False):
             client = self.connection.meta.client
             try:
                 answer = client.get_object(
@@ -122,13 +122,13 @@ class Bucket(S3Storage):  # type: ignore[misc]
         return S3ObjectStream(self, answer["Body"])
 
     def file_modified_at(self, name: str) -> datetime:
-        with self.translate_s3_errors():
+        with self.guard_s3_request_with_circuit_breaker():
             modified_time: datetime = self.get_modified_time(name)
             return modified_time
 
     def iterate_stored_files(self) -> Iterator[ListedStoredFile]:
         below = len(self._normalize_name(FOLDER)) - len(FOLDER)
-        with self.translate_s3_errors():
+        with self.guard_s3_request_with_circuit_breaker():
             pages = self.connection.meta.client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.bucket_name, Prefix=f"{self._normalize_name(FOLDER)}/"
             )
@@ -140,12 +140,12 @@ class Bucket(S3Storage):  # type: ignore[misc]
         return f"s3://{self.bucket_name}/{super()._normalize_name(name)}"
 
     @contextmanager
-    def translate_s3_errors(self, *, answers: bool = True) -> Iterator[None]:
+    def guard_s3_request_with_circuit_breaker(self, *, answers: bool = True) -> Iterator[None]:
         """Say what went wrong as places do; ask a bucket that fell silent only as `StoreCircuitBreaker` says.
 
         Without `answers`, what comes of it is still to be read (`S3ObjectStream`), and nothing is known before.
         """
-        turn = self.circuit_breaker.begin_request()
+        turn = self.circuit_breaker.try_acquire_request_turn()
         if turn is None:
             raise StoreUnavailable(self.bucket_not_answering_message())
         try:
@@ -166,7 +166,7 @@ class Bucket(S3Storage):  # type: ignore[misc]
             self.circuit_breaker.open_after_missing_response()
             raise self.build_bucket_unavailable_error(problem) from None
         finally:
-            self.circuit_breaker.end_request(turn)
+            self.circuit_breaker.release_request_turn(turn)
 
     def build_bucket_unavailable_error(self, problem: Exception) -> StoreUnavailable:
         """Return the words for a bucket from which nothing came."""

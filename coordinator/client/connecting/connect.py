@@ -100,7 +100,7 @@ def build_connect_parser() -> argparse.ArgumentParser:
 
 
 def connect_agents(options: argparse.Namespace, home: UserHome) -> int:
-    client_settings = settings.read_client_settings()
+    client_settings = settings.read_client_settings_file()
     url = http_requests.normalize_server_url(
         options.url
         or os.environ.get(settings.URL_VARIABLE)
@@ -112,18 +112,18 @@ def connect_agents(options: argparse.Namespace, home: UserHome) -> int:
         build_client_command(),
         url,
         key,
-        gateway=not options.no_gateway and detect_mcp_gateway(url, key),
+        gateway=not options.no_gateway and probe_mcp_gateway_access(url, key),
         status_line=has_status_line(client_settings) if options.status_line is None else options.status_line,
     )
-    edited_files = record.load_edited_files()
+    edited_files = record.load_edited_files_record()
     changes = [
         agent_change
         for agent in agents
-        for agent_change in plan_agent_changes(agent, call, home, edited_files, client_settings)
+        for agent_change in download_plugin_and_plan_changes(agent, call, home, edited_files, client_settings)
     ]
     print_changes(changes, home)
     if any(change.has_effect for change in changes) and not options.yes:
-        confirm_changes()
+        require_user_confirmation_of_changes()
     connected = dict(client_settings.agents) if client_settings else {}
     for agent in agents:
         settings_record: dict[str, Any] = {"program": list(call.program), "gateway": call.gateway}
@@ -214,7 +214,7 @@ def build_client_command() -> tuple[str, ...]:
     )
 
 
-def plan_agent_changes(
+def download_plugin_and_plan_changes(
     agent: ConnectableAgent,
     call: HookInvocation,
     home: UserHome,
@@ -257,7 +257,7 @@ def escape_control_characters(text: str) -> str:
     return "".join(sign if sign.isprintable() or sign in "\n\t" else f"\\x{ord(sign):02x}" for sign in text)
 
 
-def confirm_changes() -> None:
+def require_user_confirmation_of_changes() -> None:
     if not sys.stdin.isatty():
         raise CommandStopped("Nothing was changed: pass --yes to change these files without being asked.")
     sys.stdout.write("\nChange these files? [y/N] ")
@@ -295,7 +295,7 @@ def obtain_server_key(url: str, saved_settings: ClientSettings | None, key_file:
     return key
 
 
-def detect_mcp_gateway(url: str, key: str) -> bool:
+def probe_mcp_gateway_access(url: str, key: str) -> bool:
     """Say whether the server has an MCP gateway that this key may use; print why where it may not."""
     try:
         http_requests.require_mcp_gateway_access(url, key)
@@ -366,10 +366,10 @@ def run_and_print_connection_test(agent: ConnectableAgent, call: HookInvocation,
 
 def print_connection_differences(options: argparse.Namespace, home: UserHome) -> int:
     """Say what differs from what connecting would write; the server is asked only for the plugin file."""
-    client_settings = settings.read_client_settings()
+    client_settings = settings.read_client_settings_file()
     if client_settings is None or not client_settings.agents:
         raise CommandStopped("Nothing is connected here. Run `signalbox connect`.")
-    edited_files, differs = record.load_edited_files(), False
+    edited_files, differs = record.load_edited_files_record(), False
     names = options.agents or [name for name in client_settings.agents if name in CONNECTABLE_AGENTS]
     for agent in choose_agents_to_connect(names, home):
         was = find_saved_hook_invocation(client_settings, agent.name)
@@ -380,7 +380,7 @@ def print_connection_differences(options: argparse.Namespace, home: UserHome) ->
             gateway=was is not None and was.gateway,
             status_line=was is not None and was.status_line,
         )
-        changes = plan_agent_changes(agent, call, home, edited_files, client_settings)
+        changes = download_plugin_and_plan_changes(agent, call, home, edited_files, client_settings)
         notes = plans.describe_hook_obstacles(agent, call, home)
         if was is not None and "-I" not in was.program and was.program != call.program:
             notes.append(TRUSTS_ENVIRONMENT)

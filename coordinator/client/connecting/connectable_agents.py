@@ -436,7 +436,7 @@ def format_indented_json(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def build_test_hook_payloads(
+def make_test_hook_payload_builder(
     session: str, event: str, begins: str, ends: str, **more: Any
 ) -> Callable[[str, str], list[dict[str, Any]]]:
     return lambda mark, folder: [
@@ -582,7 +582,9 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
     for agent in (
         ConnectableAgent(
             name="claude-code",
-            trial=build_test_hook_payloads("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=make_test_hook_payload_builder(
+                "session_id", "hook_event_name", "SessionStart", "SessionEnd"
+            ),
             title="Claude Code",
             programs=("claude",),
             home=".claude",
@@ -605,7 +607,9 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="codex",
-            trial=build_test_hook_payloads("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=make_test_hook_payload_builder(
+                "session_id", "hook_event_name", "SessionStart", "SessionEnd"
+            ),
             title="Codex",
             programs=("codex",),
             home=".codex",
@@ -633,7 +637,9 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="gemini",
-            trial=build_test_hook_payloads("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=make_test_hook_payload_builder(
+                "session_id", "hook_event_name", "SessionStart", "SessionEnd"
+            ),
             title="Gemini CLI",
             programs=("gemini",),
             home=".gemini",
@@ -657,7 +663,7 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="opencode",
-            trial=build_test_hook_payloads(
+            trial=make_test_hook_payload_builder(
                 "session_id", "hook_event_name", "session.created", "session.deleted"
             ),
             title="OpenCode",
@@ -675,7 +681,9 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="copilot",
-            trial=build_test_hook_payloads("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=make_test_hook_payload_builder(
+                "session_id", "hook_event_name", "SessionStart", "SessionEnd"
+            ),
             title="GitHub Copilot CLI",
             programs=("copilot",),
             home=".copilot",
@@ -696,7 +704,9 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="qwen-code",
-            trial=build_test_hook_payloads("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=make_test_hook_payload_builder(
+                "session_id", "hook_event_name", "SessionStart", "SessionEnd"
+            ),
             title="Qwen Code",
             programs=("qwen",),
             home=".qwen",
@@ -712,7 +722,7 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="kilo",
-            trial=build_test_hook_payloads(
+            trial=make_test_hook_payload_builder(
                 "session_id", "hook_event_name", "session.created", "session.deleted"
             ),
             title="Kilo",
@@ -730,7 +740,7 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="cursor",
-            trial=build_test_hook_payloads(
+            trial=make_test_hook_payload_builder(
                 "conversation_id", "hook_event_name", "sessionStart", "sessionEnd"
             ),
             title="Cursor",
@@ -745,7 +755,7 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="goose",
-            trial=build_test_hook_payloads("session_id", "event", "SessionStart", "SessionEnd"),
+            trial=make_test_hook_payload_builder("session_id", "event", "SessionStart", "SessionEnd"),
             title="Goose",
             programs=(),  # another well-known program is called goose, too
             home=".agents",

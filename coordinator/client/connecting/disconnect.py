@@ -41,7 +41,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def disconnect_agents(names: Sequence[str], home: UserHome) -> int:
-    edited_files, client_settings = record.load_edited_files(), settings.read_client_settings()
+    edited_files, client_settings = record.load_edited_files_record(), settings.read_client_settings_file()
     connected = {edited_file.agent for edited_file in edited_files.values()} | set(
         client_settings.agents if client_settings else {}
     )
@@ -56,7 +56,7 @@ def disconnect_agents(names: Sequence[str], home: UserHome) -> int:
     chosen = {path: one for path, one in edited_files.items() if one.agent in leaving}
     plan = {
         path: plans.plan_disconnect_change(
-            path, one, list_signalbox_entries_in_file(path, one, client_settings)
+            path, one, build_signalbox_entries_for_file(path, one, client_settings)
         )
         for path, one in chosen.items()
     }
@@ -71,7 +71,7 @@ def disconnect_agents(names: Sequence[str], home: UserHome) -> int:
     return 0
 
 
-def list_signalbox_entries_in_file(
+def build_signalbox_entries_for_file(
     path: str, edited_file: EditedFile, settings: ClientSettings | None
 ) -> list[Entry]:
     """Return what we put into a file; nothing where it is ours alone. The agent's folder may have moved since."""

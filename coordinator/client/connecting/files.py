@@ -98,7 +98,7 @@ def require_replaceable_file(snapshot: FileSnapshot) -> None:
         raise FileRefused(f"{snapshot.path} cannot be replaced: you may not write to its folder.")
 
 
-def replace_unchanged_file(
+def write_or_delete_unchanged_file(
     snapshot: FileSnapshot, content: bytes | None, mode: int | None = None
 ) -> list[str]:
     """Write the file, or delete it (None), if it still is as it was found. Return the folders that were made.

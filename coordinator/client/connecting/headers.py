@@ -17,7 +17,7 @@ from coordinator.client.settings import NotConnected
 def run(arguments: Sequence[str]) -> int:
     """Print the headers, with `--mcp` those of the gateway; return the exit code."""
     try:
-        key = settings.load_client_settings().key
+        key = settings.resolve_client_settings().key
     except NotConnected as problem:
         sys.stderr.write(f"{problem}\n")
         return 1

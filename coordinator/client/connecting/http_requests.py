@@ -122,7 +122,7 @@ def require_working_key(url: str, key: str) -> None:
     raise ServerRequestFailed(f"{url} is not Signalbox: it answered something else.")
 
 
-def find_reported_session(url: str, key: str, executor_session_id: str) -> str | None:
+def find_reported_session_id(url: str, key: str, executor_session_id: str) -> str | None:
     """Return the id of the newest session that an agent calls by this id. Raises ServerRequestFailed."""
     answer = json.loads(send_server_request(url, "/sessions?limit=100", key))
     for session in answer.get("sessions", []):

@@ -114,7 +114,7 @@ class JsoncParser:
                 raise self.build_syntax_error(at, f"a comma or {closing} is missing")
             node.begins.append(at)
             if node.kind == "object":
-                at = self.parse_member_name(node, at)
+                at = self.parse_member_name_into_node(node, at)
             item = self.parse_json_value(at, depth + 1)
             node.items.append(item)
             at = self.skip_blanks(item.end)
@@ -124,7 +124,7 @@ class JsoncParser:
         node.end = at + 1
         return node
 
-    def parse_member_name(self, node: JsonNode, at: int) -> int:
+    def parse_member_name_into_node(self, node: JsonNode, at: int) -> int:
         match = _STRING.match(self.text, at)
         if match is None:
             raise self.build_syntax_error(at, "a name in double quotes is missing")

@@ -250,7 +250,7 @@ def plan_settings_entries_change(
             is_theirs = before is None and base == file_snapshot.decoded_text
             is_theirs = is_theirs or (before is not None and had_value_before_connecting(before, value))
             base = base if is_theirs else toml_tables.remove_toml_value(base, value)
-            after = toml_tables.add_toml_value(after, value)
+            after = toml_tables.add_toml_value_if_unset(after, value)
     except UnreadableSettings as problem:
         if isinstance(entries[0][0], YamlEntry):
             return []
@@ -271,7 +271,7 @@ def plan_settings_entries_change(
 
 def had_value_before_connecting(before: EditedFile, value: TomlValue) -> bool:
     """Say whether the value was set, to whatever, before we changed the file."""
-    return toml_tables.has_toml_value(decode_original_file_content(before.original), value)
+    return toml_tables.has_toml_key(decode_original_file_content(before.original), value)
 
 
 def add_entry_to_settings_text(text: str, entry: TomlTable | YamlEntry) -> str:
@@ -329,7 +329,7 @@ def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, home:
     folder, notes = agent.settings_folder(home.home, home.environment), []
     files_of_project = [
         (os.path.join(parent, name), path, value)
-        for parent in list_parent_folders(home.working_folder)
+        for parent in list_folder_and_its_parents(home.working_folder)
         for name, path, value in agent.project_switches
     ]
     own = [(os.path.join(folder, name), path, value) for name, path, value in agent.switches]
@@ -379,7 +379,7 @@ def find_agent_restart_command(agent: ConnectableAgent, home: UserHome) -> str:
     return command
 
 
-def list_parent_folders(folder: str) -> list[str]:
+def list_folder_and_its_parents(folder: str) -> list[str]:
     """Return the folder and its parents; agents look for a project's settings in some of them."""
     folders = [folder] if folder else []
     while folders and os.path.dirname(folders[-1]) != folders[-1]:
@@ -479,9 +479,11 @@ def apply_file_changes(
                 edited_files[change.snapshot.path] = build_edited_file(
                     change, change.after, edited_files.get(change.snapshot.path)
                 )
-                record.save_edited_files(edited_files)
+                record.save_edited_files_record(edited_files)
             written_state = (
-                files.replace_unchanged_file(change.snapshot, change.after, change.resulting_file_mode)
+                files.write_or_delete_unchanged_file(
+                    change.snapshot, change.after, change.resulting_file_mode
+                )
                 if change.has_effect
                 else []
             )
@@ -490,14 +492,14 @@ def apply_file_changes(
                 edited_files[change.snapshot.path] = replace(
                     edited_files[change.snapshot.path], folders=written_state
                 )
-                record.save_edited_files(edited_files)
+                record.save_edited_files_record(edited_files)
     except (OSError, FileRefused):
         undo_file_changes(done)
-        record.save_edited_files(before)
+        record.save_edited_files_record(before)
         raise
     if not connects:
         restored = [(change, edited_files.pop(change.snapshot.path)) for change, _ in done]
-        record.save_edited_files(edited_files)
+        record.save_edited_files_record(edited_files)
         files.remove_empty_folders(
             [folder for change, was in restored if change.after is None for folder in was.folders]
         )
@@ -519,7 +521,7 @@ def undo_file_changes(done: list[tuple[FileChange, list[str]]]) -> None:
         if change.has_effect:
             with suppress(OSError, FileRefused):
                 now = files.read_file_snapshot(change.snapshot.path)
-                files.replace_unchanged_file(
+                files.write_or_delete_unchanged_file(
                     FileSnapshot(now.path, now.target, now.content, change.snapshot.mode),
                     change.snapshot.content,
                 )

@@ -39,30 +39,30 @@ def hash_file_content(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def edited_files_path() -> str:
+def edited_files_record_path() -> str:
     """Return the record's path."""
     return os.path.join(settings.client_state_folder(), "connected.json")
 
 
-def load_edited_files() -> dict[str, EditedFile]:
+def load_edited_files_record() -> dict[str, EditedFile]:
     """Return what was changed, by path. Raises FileRefused where the record cannot be read: it must not be lost."""
     try:
-        with open(edited_files_path(), "rb") as file:
+        with open(edited_files_record_path(), "rb") as file:
             value = json.load(file)
         return {name: parse_edited_file(stored_value) for name, stored_value in value.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise FileRefused(
-            f"{edited_files_path()} says what agents' settings were, and cannot be read: {problem}."
+            f"{edited_files_record_path()} says what agents' settings were, and cannot be read: {problem}."
         ) from None
 
 
-def save_edited_files(files: dict[str, EditedFile]) -> None:
+def save_edited_files_record(files: dict[str, EditedFile]) -> None:
     """Write the record; without files there is none. Raises OSError."""
     if not files:
-        if os.path.exists(edited_files_path()):
-            os.unlink(edited_files_path())
+        if os.path.exists(edited_files_record_path()):
+            os.unlink(edited_files_record_path())
         return
     value = {
         name: {
@@ -76,7 +76,7 @@ def save_edited_files(files: dict[str, EditedFile]) -> None:
         }
         for name, edited_file in files.items()
     }
-    settings.write_private_file(edited_files_path(), json.dumps(value, indent=1).encode())
+    settings.write_private_file(edited_files_record_path(), json.dumps(value, indent=1).encode())
 
 
 def parse_edited_file(value: dict[str, Any]) -> EditedFile:

@@ -103,7 +103,7 @@ def remove_toml_table(text: str, table: TomlTable) -> str:
     return require_expected_toml(after, toml_document)
 
 
-def add_toml_value(text: str, value: TomlValue) -> str:
+def add_toml_value_if_unset(text: str, value: TomlValue) -> str:
     """Return the settings with our value; the same text where one is set. Raises UnreadableSettings."""
     toml_document = load_toml(text)
     if value.name in toml_document:
@@ -134,7 +134,7 @@ def remove_toml_value(text: str, value: TomlValue) -> str:
     return require_expected_toml(mark + document.as_string(), toml_document)
 
 
-def has_toml_value(text: str, value: TomlValue) -> bool:
+def has_toml_key(text: str, value: TomlValue) -> bool:
     """Say whether the value is set there, to whatever. False where the text is no TOML."""
     return is_valid_toml(text) and value.name in load_toml(text)
 

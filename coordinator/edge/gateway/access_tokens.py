@@ -26,7 +26,7 @@ class AccessTokens:
         self._threads = threads
         self._http = http
 
-    async def find_access_token(
+    async def get_or_renew_access_token(
         self, server: UpstreamServer, agent_id: str, rejected: str = "", *, person: int | None = None
     ) -> StoredToken:
         """Return the token for a request of an agent or a person. `rejected` is one that the server did not take.
@@ -37,7 +37,7 @@ class AccessTokens:
             async with asyncio.timeout(RENEWED_WITHIN):
                 while True:
                     token_row = await self._threads.run_in_thread(
-                        mcp_sign_ins.claim_access_token,
+                        mcp_sign_ins.get_token_or_claim_renewal,
                         server.name,
                         agent_id,
                         timezone.now(),

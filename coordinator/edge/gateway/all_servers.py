@@ -179,7 +179,7 @@ class CombinedServersEndpoint:
 
     async def build_resources_capability(self) -> dict[str, Any]:
         """Return the capability by which clients read the rest of long results, where results have a limit."""
-        is_limited = await self._threads.run_in_thread(call_limits.has_result_limits)
+        is_limited = await self._threads.run_in_thread(call_limits.has_any_server_result_limit)
         return {"resources": {}} if is_limited else {}
 
     async def answer_empty_resource_list(self, exchange: Exchange) -> None:
@@ -199,7 +199,7 @@ class CombinedServersEndpoint:
         uses tool search receives only the two tools for it.
         """
         if exchange.client is None and exchange.caller_key.session_id is not None:
-            await self._links.find_session_of_stateless_client(
+            await self._links.get_or_create_stateless_client_session(
                 exchange
             )  # by which hooks and questions of this agent know that it is here
         shown_tools = await self._threads.run_in_thread(tool_search.load_shown_tools, exchange.agent_id)
@@ -255,7 +255,7 @@ class CombinedServersEndpoint:
         open_servers = []
         for name in names:
             server = await self._registry.get_cached_or_load_server(name)
-            if server is not None and not server.is_off and not server.is_local_server:
+            if server is not None and not server.is_off and not server.is_only_on_agent_machine:
                 inner = replace(exchange, server=server)
                 if await self._listings.can_agent_reach_server(inner):
                     open_servers.append(server)
@@ -267,7 +267,9 @@ class CombinedServersEndpoint:
         async with semaphore:
             try:
                 async with asyncio.timeout(LIST_WITHIN):
-                    inner = await self._links.exchange_with_upstream_session(replace(exchange, server=server))
+                    inner = await self._links.ensure_exchange_has_upstream_session(
+                        replace(exchange, server=server)
+                    )
                     return server.name, await self._listings.encode_all_visible_tools(
                         inner, f"{name_in_calls(server.name)}__"
                     )
@@ -277,16 +279,18 @@ class CombinedServersEndpoint:
     async def handle_client_notification(self, exchange: Exchange) -> None:
         """Take a client's notification; what its servers have to know is passed on to them."""
         if exchange.client is not None and exchange.message.method in FOR_SERVERS:
-            await self.notify_upstream_servers(exchange, exchange.message.raw)
+            await self.send_to_linked_upstream_servers(exchange, exchange.message.raw)
         await exchange.line.send_status_without_body(202)
 
     async def end_combined_session(self, exchange: Exchange) -> None:
         """End the client's session, and the servers' own within it."""
         assert exchange.client is not None
         await self._clients.end_client_session(exchange.client)
-        await self.notify_upstream_servers(exchange, b"", method="DELETE")
+        await self.send_to_linked_upstream_servers(exchange, b"", method="DELETE")
 
-    async def notify_upstream_servers(self, exchange: Exchange, body: bytes, method: str = "POST") -> None:
+    async def send_to_linked_upstream_servers(
+        self, exchange: Exchange, body: bytes, method: str = "POST"
+    ) -> None:
         """Send a message to all servers with which the client has a session; give up after `NOTIFY_TIMEOUT_SECONDS`."""
         assert exchange.client is not None
 
@@ -343,7 +347,7 @@ class CombinedServersEndpoint:
             await self.refuse_call_of_unknown_tool(exchange, name)
             return
         try:
-            inner = await self._links.exchange_with_upstream_session(
+            inner = await self._links.ensure_exchange_has_upstream_session(
                 replace(exchange, server=server, message=rename_called_tool(exchange.message, tool))
             )
         except UpstreamFailed as problem:
@@ -366,7 +370,7 @@ class CombinedServersEndpoint:
             await self.refuse_tool_outside_collection(exchange, exchange.collection.name, name)
             return
         meant_tool = (
-            await self._threads.run_in_thread(servers.find_called_server, name)
+            await self._threads.run_in_thread(servers.find_server_name_of_tool, name)
             if isinstance(name, str)
             else None
         )
@@ -387,7 +391,7 @@ class CombinedServersEndpoint:
         else:
             refusal_reason = (
                 "runs beside its agent, and is not called from here"
-                if server.is_local_server
+                if server.is_only_on_agent_machine
                 else server.failure
             )
             problem = Forbidden(f"The MCP server {server.name} {refusal_reason}.")
@@ -447,7 +451,9 @@ class CombinedServersEndpoint:
         if await self._server_requests.refuse_client_answer_if_braked(inner):
             await exchange.line.send_status_without_body(202)
             return
-        if not await self._elicitations.close_elicitation_on_client_answer(inner, server_id, inner.message):
+        if not await self._elicitations.close_elicitation_and_decide_forwarding(
+            inner, server_id, inner.message
+        ):
             await exchange.line.send_status_without_body(202)
             return
         with contextlib.suppress(UpstreamSessionForgotten):

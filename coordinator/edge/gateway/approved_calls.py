@@ -109,7 +109,7 @@ class ApprovedCallRunner:
             exchange, self.send_call_and_record_outcome(exchange, record, binding, body, state)
         )
 
-    def run_task_call(
+    def start_task_call_in_background(
         self,
         exchange: Exchange,
         record: CallRecord,
@@ -120,7 +120,7 @@ class ApprovedCallRunner:
         """Send the call of a task, for which nobody waits on a line; with `state`, with what the client sent
         (`state_fields`)."""
         body = (
-            add_input_responses(exchange.message, state.inner, state_fields or {})
+            encode_call_with_input_responses(exchange.message, state.inner, state_fields or {})
             if state
             else strip_request_state(exchange.message, None)
         )
@@ -176,7 +176,7 @@ class ApprovedCallRunner:
             return
         if response is None:
             assert problem is not None
-            response = await self.record_failed_call(
+            response = await self.record_failed_call_and_build_error(
                 exchange, record, binding, problem, state, is_task=line is None
             )
         elif (
@@ -191,7 +191,7 @@ class ApprovedCallRunner:
         if line is not None and not exchange.disconnect.happened:
             if exchange.takes_notes:
                 through = f"a result of {record.tool} of {record.server_id}"
-                response, event = await self._notes.add_session_notes_to_response(
+                response, event = await self._notes.consume_session_notes_into_response(
                     record.session_id, through, response, event
                 )
             await send_final_response_to_client(line, response, event)
@@ -219,7 +219,9 @@ class ApprovedCallRunner:
         try:
             exchange.server = await self.reload_upstream_server(exchange.server)
             await self.require_no_call_brake(exchange)
-            response, event, _ = await self._sending.send_upstream_call(exchange, body, line, recheck)
+            response, event, _ = await self._sending.send_call_or_use_cached_result(
+                exchange, body, line, recheck
+            )
         except (InterfaceError, OperationalError) as problem:  # which is asked only before the call goes out
             raise CallNotSent("was not asked: the database did not answer") from problem
         except UpstreamSessionLost:
@@ -264,7 +266,7 @@ class ApprovedCallRunner:
             # It stays `running` until its time is over and is then reported as lost. It is not run again.
             log.exception("The end of a call could not be written")
 
-    async def record_failed_call(
+    async def record_failed_call_and_build_error(
         self,
         exchange: Exchange,
         record: CallRecord,
@@ -374,7 +376,9 @@ def strip_request_state(message: McpMessage, inner: str | None, *, keep_response
     return _encode(fields | {"params": msgspec.Raw(_encode(params))})
 
 
-def add_input_responses(message: McpMessage, inner: str | None, answers: dict[str, Any]) -> bytes:
+def encode_call_with_input_responses(
+    message: McpMessage, inner: str | None, answers: dict[str, Any]
+) -> bytes:
     """Return a call as its server shall get it once its question was answered: with its state, and what was said."""
     fields = _fields(message.raw)
     params = _fields(fields["params"]) | {"inputResponses": msgspec.Raw(_encode(answers))}
@@ -472,7 +476,7 @@ def read_task_answers(stored_body: bytes) -> dict[str, Any]:
     return task_answers if isinstance(task_answers, dict) else {}
 
 
-def add_task_answers(stored_body: bytes, answers: dict[str, Any]) -> bytes:
+def encode_task_request_with_answers(stored_body: bytes, answers: dict[str, Any]) -> bytes:
     """Return a kept request with what the client has said."""
     return json.dumps(json.loads(stored_body) | {"said": answers}).encode()
 

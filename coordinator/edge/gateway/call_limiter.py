@@ -24,7 +24,11 @@ from coordinator.edge.http.bodies import SLOW_TO_DECODE
 from coordinator.errors import SignalboxError
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CallLimits, merge_strictest_call_limits
 from coordinator.mcp.gateway.injection_signs import find_response_injection_and_hosts
-from coordinator.mcp.gateway.limited_results import MIN_RESULT_BYTES, LimitedResult, limit_response_size
+from coordinator.mcp.gateway.limited_results import (
+    MIN_RESULT_BYTES,
+    LimitedResult,
+    apply_result_limits_to_response,
+)
 from coordinator.mcp.protocol.http_client import RequestNotSent, UpstreamFailed
 
 T = TypeVar("T")
@@ -37,11 +41,11 @@ class CallLimiter:
     def __init__(self, records: CallRecords) -> None:
         self._records = records
 
-    async def require_call_within_limits(self, exchange: Exchange) -> None:
+    async def consume_call_rates_or_raise(self, exchange: Exchange) -> None:
         """Raise RequestNotSent where a rate is used up, or the server's circuit breaker is open. Raises Busy."""
-        server, tool = exchange.server, exchange.called_tool
+        server, tool = exchange.server, exchange.called_tool_or_whole_server
         if server.breaker is not None and server.breaker.open_until is not None:
-            await self.require_closed_circuit_breaker(exchange, server.breaker.open_until)
+            await self.claim_breaker_trial_or_raise(exchange, server.breaker.open_until)
         if not server.limits:
             return
         rates = {
@@ -51,7 +55,7 @@ class CallLimiter:
             if rate is None:
                 continue
             take = functools.partial(
-                call_limits.consume_call_rate_limit, server.name, name, rate, timezone.now()
+                call_limits.count_call_or_retry_seconds, server.name, name, rate, timezone.now()
             )
             wait = await self._records.run_in_event_writer_transaction(take)
             if wait > 0:
@@ -60,7 +64,7 @@ class CallLimiter:
                     f"may get {rate} calls {subject}a minute, and has had them. Try it again in {wait:.0f} seconds"
                 )
 
-    async def require_closed_circuit_breaker(self, exchange: Exchange, open_until: datetime) -> None:
+    async def claim_breaker_trial_or_raise(self, exchange: Exchange, open_until: datetime) -> None:
         breaker, now = exchange.server.breaker, timezone.now()
         assert breaker is not None
         lasts = timedelta(seconds=exchange.call_seconds) + TRIAL_MARGIN
@@ -127,7 +131,7 @@ class CallLimiter:
         if exchange.record is not None:
             session_id = exchange.record.session_id
         else:  # a question about a task, whose call has ended
-            session_id = await self._records.find_timeline_session(exchange)
+            session_id = await self._records.get_or_create_timeline_session_id(exchange)
         note = functools.partial(
             result_marks.record_result_marks,
             session_id,
@@ -147,7 +151,7 @@ class CallLimiter:
 
         Raises UpstreamFailed where its marks, or the rest of it, cannot be written.
         """
-        limits = exchange.server.find_tool_limits(exchange.called_tool)
+        limits = exchange.server.find_tool_limits(exchange.called_tool_or_whole_server)
         try:
             await self.record_injection_signs_in_response(exchange, response, limits)
             changed = await self.mask_and_shorten_response(exchange, response, limits)
@@ -160,9 +164,9 @@ class CallLimiter:
             return response, event
         return changed, sse.replace_event_data(event, changed) if event is not None else None
 
-    def is_cut(self, exchange: Exchange, response: bytes) -> bool:
+    def is_response_over_result_limit(self, exchange: Exchange, response: bytes) -> bool:
         """Say whether a call's response is longer than its limit, so that its client gets a part of it."""
-        max_bytes = exchange.server.find_tool_limits(exchange.called_tool).result_bytes
+        max_bytes = exchange.server.find_tool_limits(exchange.called_tool_or_whole_server).result_bytes
         return max_bytes is not None and len(response) > max_bytes
 
     async def limit_non_call_response(self, exchange: Exchange, response: bytes) -> bytes:
@@ -188,9 +192,9 @@ class CallLimiter:
         stored_id = call_limits.new_stored_result_id()
         limited: LimitedResult
         if len(response) >= SLOW_TO_DECODE:
-            limited = await asyncio.to_thread(limit_response_size, response, limits, stored_id)
+            limited = await asyncio.to_thread(apply_result_limits_to_response, response, limits, stored_id)
         else:
-            limited = limit_response_size(response, limits, stored_id)
+            limited = apply_result_limits_to_response(response, limits, stored_id)
         if limited.rest is not None:
             store = functools.partial(
                 call_limits.store_result_remainder,
@@ -198,7 +202,7 @@ class CallLimiter:
                 limited.rest,
                 ResultOwner(exchange.caller_key.id, exchange.agent_id),
                 server_id=exchange.server.name,
-                tool_name=exchange.called_tool,
+                tool_name=exchange.called_tool_or_whole_server,
                 part_bytes=limits.result_bytes or MIN_RESULT_BYTES,
                 now=timezone.now(),
             )

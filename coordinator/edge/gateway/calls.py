@@ -114,7 +114,7 @@ class ToolCallHandler:
                 answers.build_error_response(exchange.message.id, HEADER_MISMATCH, mismatch), 400
             )
             return
-        session_id = await self._records.find_timeline_session(
+        session_id = await self._records.get_or_create_timeline_session_id(
             exchange
         )  # it may have to be written, which takes a moment
         ruling, verdict = await self.decide_call(exchange, tool, arguments, session_id)
@@ -186,7 +186,7 @@ class ToolCallHandler:
 
         Raises Busy where the grants cannot be read, Unauthorized and Forbidden where the key is no good any more.
         """
-        is_policy_current = await self.load_brake_and_check_freshness(exchange)
+        is_policy_current = await self.refresh_brake_and_policy_freshness(exchange)
         rules = await self._rulings.load_current_rules() if is_policy_current else None
         if rules is None or self._rulings.has_call_blocking_budgets:
             exchange.caller = replace(exchange.caller, session_id=session_id)
@@ -226,7 +226,9 @@ class ToolCallHandler:
                 rules, exchange.server, name, exchange.caller, arguments
             )
         ):
-            history = await self._threads.run_in_thread(history_queries.load_call_history, needs, moment)
+            history = await self._threads.run_in_thread(
+                history_queries.evaluate_history_conditions, needs, moment
+            )
             exchange.caller = replace(exchange.caller, history=history)
         judge = functools.partial(
             deciding.judge_non_tool_gateway_request if is_read else deciding.judge_gateway_call,
@@ -241,9 +243,9 @@ class ToolCallHandler:
             )
         return ruling, verdict
 
-    async def load_brake_and_check_freshness(self, exchange: Exchange) -> bool:
+    async def refresh_brake_and_policy_freshness(self, exchange: Exchange) -> bool:
         """Note which brake is on for the agent; return whether this process knows of every edit of the policy."""
-        is_policy_current, exchange.brake = await self._instant.check_policy_freshness_and_brake(
+        is_policy_current, exchange.brake = await self._instant.get_policy_freshness_and_brake(
             exchange.agent_names_for_brakes
         )
         exchange.looked_at = time.monotonic()
@@ -252,13 +254,15 @@ class ToolCallHandler:
     async def deny_tool_call(
         self, exchange: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict
     ) -> None:
-        denial_text = await self.audit_tool_call_denial(exchange, record, ruling)
+        denial_text = await self.audit_denial_and_build_text(exchange, record, ruling)
         about = {"decision": "deny", "by": ruling.by, "reason": ruling.reason, "source": verdict.source}
         response = answers.build_tool_error(exchange.message, denial_text, about)
         self._records.end_call_record(record, "denied", response)
         await exchange.line.send_answer(response)
 
-    async def audit_tool_call_denial(self, exchange: Exchange, record: CallRecord, ruling: Ruling) -> str:
+    async def audit_denial_and_build_text(
+        self, exchange: Exchange, record: CallRecord, ruling: Ruling
+    ) -> str:
         """Have a denial audited; return the words for the model."""
         origin = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
         binding = build_approval_binding_from_record(exchange, record, ruling)
@@ -349,12 +353,12 @@ class ToolCallHandler:
             if exchange.brake is None:
                 await self.deny_tool_call(exchange, record, ruling, verdict)
             else:
-                await self.audit_tool_call_denial(exchange, record, ruling)
+                await self.audit_denial_and_build_text(exchange, record, ruling)
                 await self.answer_call_with_message(exchange, record, "denied", ruling.reason)
 
     async def require_call_still_allowed(self, exchange: Exchange, record: CallRecord) -> None:
         """Raise CallNoLongerAllowed where a brake, or a policy that changed meanwhile, stops an allowed call."""
-        is_policy_current = await self.load_brake_and_check_freshness(exchange)
+        is_policy_current = await self.refresh_brake_and_policy_freshness(exchange)
         if is_policy_current and exchange.brake is None:
             return
         ruling, _ = await self.decide_call(
@@ -369,7 +373,7 @@ class ToolCallHandler:
 
     async def forward_until_disconnect(self, exchange: Exchange, record: CallRecord) -> None:
         if exchange.disconnect.happened:
-            raise self.record_client_disconnect(record)
+            raise self.record_disconnect_and_build_exception(record)
         task = asyncio.current_task()
         assert task is not None
         with exchange.disconnect.call_on_disconnect(task.cancel):
@@ -378,9 +382,9 @@ class ToolCallHandler:
             except asyncio.CancelledError:
                 if not exchange.disconnect.happened or task.uncancel():
                     raise
-                raise self.record_client_disconnect(record) from None
+                raise self.record_disconnect_and_build_exception(record) from None
 
-    def record_client_disconnect(self, record: CallRecord) -> ClientDisconnected:
+    def record_disconnect_and_build_exception(self, record: CallRecord) -> ClientDisconnected:
         self._records.end_call_record(record, "failed", None, "The client went away.")
         return ClientDisconnected()
 
@@ -389,7 +393,7 @@ class ToolCallHandler:
         recheck = functools.partial(self.require_call_still_allowed, exchange, record)
         try:
             with record.measure_server_time(exchange):
-                response, event, status = await self._sending.send_upstream_call(
+                response, event, status = await self._sending.send_call_or_use_cached_result(
                     exchange, exchange.message.raw, exchange.line, recheck
                 )
         except UnfinishedStream:
@@ -402,7 +406,7 @@ class ToolCallHandler:
         through = f"a result of {record.tool} of {exchange.server.name}"
         reported = response
         if exchange.takes_notes:
-            reported, event = await self._notes.add_session_notes_to_response(
+            reported, event = await self._notes.consume_session_notes_into_response(
                 record.session_id, through, response, event
             )
         try:

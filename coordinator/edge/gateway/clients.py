@@ -27,7 +27,7 @@ class ClientSessions:
             CLIENT_CACHE_SECONDS, MAX_CACHED_CLIENTS
         )
 
-    async def find_client_session(
+    async def require_client_session(
         self, session_id: str, endpoint: str, key_id: int, agent_id: str
     ) -> GatewayClient:
         """Return a session of this caller. Raises NotFound."""
@@ -36,7 +36,7 @@ class ClientSessions:
         if cached_client is not None:
             return cached_client
         client_row = await self._threads.run_in_thread(
-            gateway_sessions.find_gateway_session,
+            gateway_sessions.require_and_touch_gateway_session,
             session_id,
             endpoint=endpoint,
             key_id=key_id,
@@ -64,7 +64,7 @@ class ClientSessions:
     async def reload_client_session(self, client: GatewayClient) -> GatewayClient:
         """Return the session as it is stored now. Raises NotFound."""
         self._cached_clients.remove_key(client_session_cache_key(client))
-        client_session = await self.find_client_session(
+        client_session = await self.require_client_session(
             client.session_id, client.endpoint, client.key_id, client.agent_id
         )
         return replace(client_session, client=client.client, capabilities=client.capabilities)

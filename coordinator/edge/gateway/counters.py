@@ -40,9 +40,9 @@ class CallCounters:
             counter = self._counted[kind] = CallCounter()
         counter.count_timed_call(upstream_ms, own_ms)
         if self._writing is None or self._writing.done():
-            self._writing = asyncio.ensure_future(self.schedule_call_counter_write())
+            self._writing = asyncio.ensure_future(self.write_counters_after_interval())
 
-    async def schedule_call_counter_write(self) -> None:
+    async def write_counters_after_interval(self) -> None:
         clear_current_caller()
         await asyncio.sleep(EVERY)
         await self.write_counters()

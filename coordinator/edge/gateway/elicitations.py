@@ -91,16 +91,16 @@ class ElicitationHandler:
         self._keep_alive = ClientKeepAlive()
         self._closing: set[asyncio.Task[None]] = set()
 
-    def open_call(self, exchange: Exchange, line: ResponseStream | None) -> CallElicitations:
+    def build_call_elicitations(self, exchange: Exchange, line: ResponseStream | None) -> CallElicitations:
         """Return what takes in the questions of one call, as long as its block lasts."""
         return CallElicitations(self, exchange, line)
 
     async def find_brake(self, exchange: Exchange) -> ActiveBrake | None:
         """Return the brake that is on for the agent at this instant; None where none is."""
-        _, brake = await self._instant.check_policy_freshness_and_brake(exchange.agent_names_for_brakes)
+        _, brake = await self._instant.get_policy_freshness_and_brake(exchange.agent_names_for_brakes)
         return brake
 
-    async def close_elicitation_on_client_answer(
+    async def close_elicitation_and_decide_forwarding(
         self, exchange: Exchange, server_id: str, message: McpMessage
     ) -> bool:
         """Say whether a client's response goes on to its server; one to a question closes the card before that."""
@@ -119,7 +119,7 @@ class ElicitationHandler:
         )
         return await self._threads.run_in_thread(settle) in {ClientAnswer.UNKNOWN, ClientAnswer.FIRST}
 
-    async def open_question(
+    async def open_elicitation_card(
         self, exchange: Exchange, line: ResponseStream | None, params: dict[str, Any], number: Any
     ) -> OpenElicitation | None:
         """Put a question before people; None where a rule denies that. Raises SignalboxError and DatabaseError."""
@@ -151,9 +151,9 @@ class ElicitationHandler:
             until=now + timedelta(seconds=elicitation_wait_seconds(exchange, line)),
             now=now,
         )
-        return await self.open_request_unless_cancelled(exchange, opening, CALL_OVER)
+        return await self.open_card_and_withdraw_on_cancel(exchange, opening, CALL_OVER)
 
-    async def open_request_unless_cancelled(
+    async def open_card_and_withdraw_on_cancel(
         self, exchange: Exchange, opening: Coroutine[Any, Any, Card], reason: str
     ) -> Card:
         """Return the card that `opening` makes. A caller that is cancelled meanwhile leaves no waiting card."""
@@ -172,7 +172,7 @@ class ElicitationHandler:
             if (card := await opened) is not None:
                 await self.withdraw_elicitation_request(exchange, card.request_id, reason)
 
-    async def wait_for_elicitation_result(
+    async def await_elicitation_result_and_close(
         self,
         exchange: Exchange,
         line: ResponseStream | None,
@@ -189,7 +189,7 @@ class ElicitationHandler:
                 exchange, f"Waits for an answer: {open_elicitation.link}"
             ):
                 result = await self._waits.wait_until(
-                    functools.partial(find_result, open_elicitation.request_id, params),
+                    functools.partial(find_elicitation_result_now, open_elicitation.request_id, params),
                     topics=[f"permission_requests:{open_elicitation.pk}"],
                     timeout=patience,
                     still_allowed=exchange.admission.require_still_allowed,
@@ -250,26 +250,26 @@ class ElicitationHandler:
         )
         answer.close()
 
-    async def answer_required_elicitations(
+    async def collect_required_elicitation_results(
         self, exchange: Exchange, line: ResponseStream | None, required: RequiredInput
     ) -> dict[str, ElicitationResult]:
         """Return people's answers to the questions in the result of a call."""
         with exchange.call_timeouts.pause_timeouts(elicitation_wait_seconds(exchange, line)):
             results = await asyncio.gather(
                 *(
-                    self.answer_required_elicitation(exchange, line, name, params)
+                    self.await_required_elicitation_result(exchange, line, name, params)
                     for name, params in required.questions.items()
                 )
             )
         return dict(zip(required.questions, results, strict=True))
 
-    async def answer_required_elicitation(
+    async def await_required_elicitation_result(
         self, exchange: Exchange, line: ResponseStream | None, name: str, params: dict[str, Any] | None
     ) -> ElicitationResult:
         if params is None:
             return {"action": DECLINE}
         try:
-            open_elicitation = await self.open_question(
+            open_elicitation = await self.open_elicitation_card(
                 exchange, line, params, f"{name} {timezone.now().timestamp()}"
             )
         except (SignalboxError, DatabaseError) as problem:
@@ -277,7 +277,7 @@ class ElicitationHandler:
             return {"action": CANCEL}
         if open_elicitation is None:
             return {"action": DECLINE}
-        result = await self.wait_for_elicitation_result(exchange, line, open_elicitation, params)
+        result = await self.await_elicitation_result_and_close(exchange, line, open_elicitation, params)
         self.run_in_background(self.delete_sent_elicitation_secrets(open_elicitation))
         return result or {"action": CANCEL}
 
@@ -303,7 +303,7 @@ class CallElicitations(OpenQuestions):
         return False
 
     async def intercept_elicitation(self, server_elicitation: ServerElicitation) -> bool:
-        is_forwarded = self.can_client_ask(server_elicitation.mode)
+        is_forwarded = self.can_client_show_elicitation(server_elicitation.mode)
         self._count += 1
         is_too_many = self._count > MAX_QUESTIONS or self.open_count >= MAX_QUESTIONS_AT_ONCE
         if server_elicitation.params is None or is_too_many or self.is_open(server_elicitation.number):
@@ -311,7 +311,7 @@ class CallElicitations(OpenQuestions):
                 await self.refuse_elicitation(server_elicitation)
             return not is_forwarded
         try:
-            open_elicitation = await self._handler.open_question(
+            open_elicitation = await self._handler.open_elicitation_card(
                 self._exchange, self._line, server_elicitation.params, server_elicitation.number
             )
         except (SignalboxError, DatabaseError) as problem:
@@ -325,16 +325,16 @@ class CallElicitations(OpenQuestions):
             await self.send_elicitation_response_or_log(server_elicitation.number, result={"action": DECLINE})
             return True
         is_forwarded = is_forwarded and open_elicitation.is_findable
-        answering = self.answer_question(server_elicitation, open_elicitation, is_forwarded)
-        self.answer_question_in_task(server_elicitation.number, answering)
+        answering = self.await_and_send_elicitation_answer(server_elicitation, open_elicitation, is_forwarded)
+        self.start_question_job(server_elicitation.number, answering)
         return not is_forwarded
 
-    def can_client_ask(self, mode: str) -> bool:
+    def can_client_show_elicitation(self, mode: str) -> bool:
         """Say whether the call's client can put the question to its own person, and send the answer on."""
         exchange = self._exchange
         if exchange.client is None or exchange.message.is_stateless or self._line is None:
             return False
-        return not exchange.disconnect.happened and elicitation.can_client_ask(
+        return not exchange.disconnect.happened and elicitation.can_client_present_elicitation(
             exchange.client.capabilities, mode
         )
 
@@ -346,7 +346,7 @@ class CallElicitations(OpenQuestions):
         else:
             await self.send_elicitation_response_or_log(server_elicitation.number, result={"action": CANCEL})
 
-    async def answer_question(
+    async def await_and_send_elicitation_answer(
         self, server_elicitation: ServerElicitation, open_elicitation: OpenElicitation, is_forwarded: bool
     ) -> None:
         """Wait for the answer and send it; a call that ends meanwhile cancels the question."""
@@ -356,7 +356,7 @@ class CallElicitations(OpenQuestions):
             with self._exchange.call_timeouts.pause_timeouts(
                 elicitation_wait_seconds(self._exchange, self._line)
             ):
-                result = await self._handler.wait_for_elicitation_result(
+                result = await self._handler.await_elicitation_result_and_close(
                     self._exchange, self._line, open_elicitation, server_elicitation.params
                 )
             if result.get("action") == ACCEPT and await self.is_braked():
@@ -395,5 +395,5 @@ def elicitation_wait_seconds(exchange: Exchange, line: ResponseStream | None) ->
     return min(LONGEST_WAIT, limit)
 
 
-def find_result(request_id: str, params: dict[str, Any]) -> ElicitationResult | None:
+def find_elicitation_result_now(request_id: str, params: dict[str, Any]) -> ElicitationResult | None:
     return elicitations.find_elicitation_result(request_id, params, timezone.now())

@@ -202,7 +202,7 @@ class GatewayEndpoint:
             threads=threads,
         )
         self.tasks = GatewayTasks(
-            threads, records, runner, self.registry, self.links.exchange_with_upstream_session
+            threads, records, runner, self.registry, self.links.ensure_exchange_has_upstream_session
         )
         self.local_calls = LocalCallEndpoint(
             auth,
@@ -261,7 +261,7 @@ class GatewayEndpoint:
         headers = get_request_headers(scope)
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
         server, collection = await self.resolve_mcp_endpoint_name(name, admission, agent_id)
-        client = await self.find_session_of_client_message(empty, headers, name, admission, agent_id)
+        client = await self.require_session_of_client_message(empty, headers, name, admission, agent_id)
         line = ResponseStream(send)
         with DisconnectWatcher(receive) as disconnect_watcher:
             exchange = Exchange(
@@ -282,7 +282,7 @@ class GatewayEndpoint:
     async def handle_post_to_server(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /mcp/{server}`: one message of a client."""
         try:
-            received_message = await self.receive_client_message(name, scope, receive, send)
+            received_message = await self.receive_message_as_exchange_factory(name, scope, receive, send)
         except SignalboxError as problem:
             problem.not_sent = True
             raise
@@ -295,7 +295,7 @@ class GatewayEndpoint:
             if disconnect_watcher.was_cut:
                 await exchange.line.send_key_revoked_and_end()
 
-    async def receive_client_message(
+    async def receive_message_as_exchange_factory(
         self, name: str, scope: Scope, receive: Receive, send: Send
     ) -> Callable[[DisconnectWatcher], Exchange] | None:
         """Read one message without sending it to a server; return None where it is answered already."""
@@ -317,7 +317,7 @@ class GatewayEndpoint:
             )
             return None
         server, collection = await self.resolve_mcp_endpoint_name(name, admission, agent_id)
-        client = await self.find_session_of_client_message(message, headers, name, admission, agent_id)
+        client = await self.require_session_of_client_message(message, headers, name, admission, agent_id)
         return lambda gone: Exchange(
             admission,
             agent_id,
@@ -370,7 +370,7 @@ class GatewayEndpoint:
         if exchange.message.is_response or (
             not exchange.message.is_request and method in mcp_methods.NOTIFICATIONS
         ):
-            await self._relaying.forward_notification(exchange)
+            await self._relaying.forward_notification_or_response(exchange)
         elif not exchange.message.is_request or use is None:
             await self.reads.refuse_unknown_method(exchange)
         elif use is RequestUse.READ or use is RequestUse.LIST:
@@ -415,7 +415,7 @@ class GatewayEndpoint:
         headers = get_request_headers(scope)
         server, collection = await self.resolve_mcp_endpoint_name(name, admission, agent_id)
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
-        client = await self.find_session_of_client_message(empty, headers, name, admission, agent_id)
+        client = await self.require_session_of_client_message(empty, headers, name, admission, agent_id)
         with (
             self._stream_limit.acquire_slot(admission.caller.name),
             DisconnectWatcher(receive) as disconnect_watcher,
@@ -445,9 +445,11 @@ class GatewayEndpoint:
         """`DELETE /mcp/{server}`: the client ends its session; the server's own is ended with it."""
         admission, agent_id = await self.admit_gateway_client(scope)
         headers = get_request_headers(scope)
-        server = await self.find_gateway_server(name, admission, agent_id)
+        server = await self.require_gateway_server(name, admission, agent_id)
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
-        client = await self.find_session_of_client_message(empty, headers, server.name, admission, agent_id)
+        client = await self.require_session_of_client_message(
+            empty, headers, server.name, admission, agent_id
+        )
         line = ResponseStream(send)
         if client is None:
             raise BadRequest("There is no session to end: send its Mcp-Session-Id.")
@@ -504,7 +506,7 @@ class GatewayEndpoint:
         if not name:
             return ALL, None
         if not name.startswith(COLLECTION_PREFIX):
-            return await self.find_gateway_server(name, admission, agent_id), None
+            return await self.require_gateway_server(name, admission, agent_id), None
         collection_name = name.removeprefix(COLLECTION_PREFIX)
         collection = await self._threads.run_in_thread(load_collection_tools, collection_name)
         if collection is None:
@@ -515,7 +517,7 @@ class GatewayEndpoint:
             raise problem
         return ALL, collection
 
-    async def find_gateway_server(self, name: str, admission: Admission, agent_id: str) -> UpstreamServer:
+    async def require_gateway_server(self, name: str, admission: Admission, agent_id: str) -> UpstreamServer:
         server = await self.registry.get_cached_or_load_server(name)
         if server is None:
             problem = NotFound(
@@ -529,7 +531,7 @@ class GatewayEndpoint:
             raise Forbidden(f"The MCP server {server.name} {server.failure}.")
         return server
 
-    async def find_session_of_client_message(
+    async def require_session_of_client_message(
         self,
         message: McpMessage,
         headers: dict[bytes, bytes],
@@ -548,7 +550,7 @@ class GatewayEndpoint:
             if message.method == "server/discover" and message.is_request:
                 return None
             raise BadRequest("Send the Mcp-Session-Id that initialize gave, or speak MCP 2026-07-28.")
-        return await self.clients.find_client_session(
+        return await self.clients.require_client_session(
             session_header.decode("latin-1"), endpoint, admission.caller.id, agent_id
         )
 

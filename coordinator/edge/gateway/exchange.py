@@ -113,7 +113,7 @@ class Exchange:
         return self.collection is None or self.collection.has_tool(server_id, tool)
 
     @property
-    def called_tool(self) -> str:
+    def called_tool_or_whole_server(self) -> str:
         """Return the tool that is called; WHOLE_SERVER for another request."""
         is_call = self.message.method == "tools/call"
         return (self.message.target_name or WHOLE_SERVER) if is_call else WHOLE_SERVER
@@ -121,7 +121,7 @@ class Exchange:
     @property
     def call_seconds(self) -> int:
         """Return how long the server may take for this request."""
-        return self.server.find_call_seconds(self.called_tool)
+        return self.server.find_call_seconds(self.called_tool_or_whole_server)
 
     @property
     def client_capabilities(self) -> dict[str, Any]:

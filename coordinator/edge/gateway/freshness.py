@@ -34,9 +34,7 @@ class FreshnessCheck:
         self._next: asyncio.Future[FreshnessResult] | None = None  # of the check that has not begun
         self._checking: asyncio.Task[None] | None = None
 
-    async def check_policy_freshness_and_brake(
-        self, agents: Sequence[str]
-    ) -> tuple[bool, ActiveBrake | None]:
+    async def get_policy_freshness_and_brake(self, agents: Sequence[str]) -> tuple[bool, ActiveBrake | None]:
         """Return whether this process knows of every edit of policy and keys, and the brake that is on for the agent.
 
         `agents` are its id and then the programs that it may be.
@@ -60,7 +58,7 @@ class FreshnessCheck:
             self._next = None  # callers from here on are answered by the next query
             try:
                 answer.set_result(
-                    await self._threads.run_in_thread(query_feed_changes_and_brakes, self._hub.position)
+                    await self._threads.run_in_thread(query_policy_freshness_and_brakes, self._hub.position)
                 )
             except Exception as problem:
                 answer.set_exception(problem)
@@ -74,7 +72,7 @@ def ignore_future_exception(answer: asyncio.Future[FreshnessResult]) -> None:
         answer.exception()
 
 
-def query_feed_changes_and_brakes(position: int) -> FreshnessResult:
+def query_policy_freshness_and_brakes(position: int) -> FreshnessResult:
     with connection.cursor() as cursor:
         cursor.execute(FRESHNESS_SQL, [position, *TOPICS])
         has_changes, is_braked = cursor.fetchone()

@@ -91,16 +91,16 @@ class AgentToolListings:
             page = listing.convert_to_last_listing_page(
                 page, explain_why_next_page_is_skipped(cursor, [cursor])
             )
-        tools = await self.encode_visible_tools_of_page(exchange, page)
+        tools = await self.store_and_encode_visible_tools(exchange, page)
         is_first = exchange.message.method == "tools/list" and "cursor" not in exchange.message.params
         if is_first and page.next_cursor is None and not page.listing.cut_off:
             await self.mark_missing_tools(exchange.server, {tool.name for tool in page.listing.tools})
         is_whole = not page.listing.left_out and not page.listing.cut_off
         if tools == page.raw and is_whole and b'"cacheScope"' not in body:
             return body
-        return listing.replace_listed_tools(page, tools)
+        return listing.build_listing_response_with_tools(page, tools)
 
-    async def encode_visible_tools_of_page(
+    async def store_and_encode_visible_tools(
         self, exchange: Exchange, page: ToolListingPage, prefix: str | None = None
     ) -> list[bytes]:
         """Return the bytes of the tools that the agent may see, in a stable order."""
@@ -132,7 +132,7 @@ class AgentToolListings:
     async def load_rules_and_access_policy(
         self, exchange: Exchange
     ) -> tuple[Sequence[DecisionRule], AccessPolicy]:
-        is_policy_current, _ = await self._instant.check_policy_freshness_and_brake(
+        is_policy_current, _ = await self._instant.get_policy_freshness_and_brake(
             exchange.agent_names_for_brakes
         )
         rules = await self._rulings.load_current_rules() if is_policy_current else None
@@ -146,7 +146,7 @@ class AgentToolListings:
         """Say whether anything of the server is open to the agent: the server, or one of its tools."""
         pair = exchange.agent_id, exchange.server.name
         policy = (await self._policies.load_policies({pair}))[pair]
-        tools = {"", *exchange.server.tools, *policy.tools_with_grants(*pair)}
+        tools = {"", *exchange.server.tools, *policy.tools_with_grants_or_changes(*pair)}
         verdicts = policy.decide_tools_of_server(
             exchange.agent_id, exchange.server.name, tools, timezone.now()
         )
@@ -281,7 +281,7 @@ class AgentToolListings:
         async for page in self.fetch_listing_pages(exchange):
             tools_by_name |= {
                 _named(tool).name: tool
-                for tool in await self.encode_visible_tools_of_page(exchange, page, prefix)
+                for tool in await self.store_and_encode_visible_tools(exchange, page, prefix)
             }
             if sum(map(len, tools_by_name.values())) > MOST_ANSWER:
                 raise UnreadableListing(f"lists tools of more than {MOST_ANSWER} bytes")
@@ -333,7 +333,7 @@ def is_tool_visible(
     ):
         return False
     verdict = policy.decide_tool_access(exchange.agent_id, exchange.server.name, tool, timezone.now())
-    if deciding.is_changed_definition_unaccepted(exchange.server, verdict, known_tool):
+    if deciding.is_tool_blocked_by_definition_change(exchange.server, verdict, known_tool):
         return False
     return deciding.can_agent_see_tool(rules, verdict, exchange.caller, exchange.server.name, tool)
 

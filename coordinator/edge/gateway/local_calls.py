@@ -58,7 +58,7 @@ from coordinator.mcp.gateway.server_requests import UNREADABLE, ServerRequest, p
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol import messages
 from coordinator.mcp.protocol.messages import UnreadableMessage
-from coordinator.mcp.servers.tools import build_tool_listing
+from coordinator.mcp.servers.tools import parse_decoded_tool_listing
 from coordinator.models import PermissionRequest
 from coordinator.policy.limits.brakes import ActiveBrake
 from coordinator.policy.requests import approvals as rules
@@ -165,7 +165,7 @@ class LocalCallEndpoint:
             )
             local_exchange.named_session = question.session or local_exchange.named_session
             await self.require_access_to_local_server(local_exchange)
-            await self.store_local_tool_listing(
+            await self.store_listing_and_list_digests(
                 local_exchange.server, [question.definition] if question.definition is not None else []
             )
             local_exchange.server = await self.require_enabled_server(
@@ -244,7 +244,7 @@ class LocalCallEndpoint:
                 scope, admission, server_id, disconnect_watcher, build_tools_call_without_arguments("")
             )
             await self.require_access_to_local_server(local_exchange)
-            listing = await self.store_local_tool_listing(local_exchange.server, local_body.tools)
+            listing = await self.store_listing_and_list_digests(local_exchange.server, local_body.tools)
             local_exchange.server = await self.require_enabled_server(
                 server_id, admission, local_exchange.agent_id
             )
@@ -289,7 +289,7 @@ class LocalCallEndpoint:
         problem: SignalboxError
         if not await self._listings.can_agent_reach_server(exchange):
             problem = Forbidden(f"{exchange.agent_id} has no grant for anything of the MCP server {name}.")
-        elif not exchange.server.is_local_server:
+        elif not exchange.server.is_only_on_agent_machine:
             problem = Forbidden(
                 f"The MCP server {name} is reached through Signalbox: use `signalbox mcp {name}`."
             )
@@ -315,29 +315,29 @@ class LocalCallEndpoint:
             raise NotFound(f"The MCP server {server_id} is switched off.")
         return registered_server
 
-    async def store_local_tool_listing(
+    async def store_listing_and_list_digests(
         self, server: UpstreamServer, tools: list[Any]
     ) -> list[tuple[str, str]]:
         """Note what a server lists; return names and digests. Raises UnprocessableRequest."""
-        listing = build_tool_listing({"tools": tools})
+        listing = parse_decoded_tool_listing({"tools": tools})
         await self._listings.store_listed_tools(server, listing)
         return [(tool.name, tool.definition_digest) for tool in listing.tools]
 
     async def decide_local_call(self, exchange: Exchange, question: CallQuestion) -> Answer:
         tool, arguments = question.tool, exchange.message.params.get("arguments")
-        session_id = await self._records.find_timeline_session(exchange)
+        session_id = await self._records.get_or_create_timeline_session_id(exchange)
         ruling, _ = await self._calls.decide_call(exchange, tool, arguments, session_id)
         call_id = question.call_id or gateway_calls.new_gateway_call_id()
         is_again = question.call_id is not None and not question.begins
         if question.begins and question.call_id:  # or the client did not receive the first answer
-            is_again = await self._threads.run_in_thread(gateway_calls.is_call_begun, call_id)
+            is_again = await self._threads.run_in_thread(gateway_calls.is_call_id_taken, call_id)
         if is_again:
             record = self._records.resume_call_record(exchange, call_id, session_id, tool)
         else:
             record = self._records.begin_call_record(exchange, call_id, session_id, tool, arguments)
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         if ruling.decision == DENY:
-            denial_text = await self._calls.audit_tool_call_denial(exchange, record, ruling)
+            denial_text = await self._calls.audit_denial_and_build_text(exchange, record, ruling)
             attempt = CallAttempt(
                 call_id,
                 build_approval_binding_from_record(exchange, record, ruling),
@@ -347,15 +347,15 @@ class LocalCallEndpoint:
             await self._threads.run_in_thread(
                 gateway_calls.delete_waiting_local_call, attempt, now=timezone.now()
             )
-            return self.deny_local_call(record, denial_text)
+            return self.end_record_and_build_denial(record, denial_text)
         event_id = None if is_again else await self._records.write_call_begin(record)
         origin = CallOrigin(session_id, event_id=event_id, client="signalbox mcp")
         binding = build_approval_binding_from_record(exchange, record, ruling)
         attempt = CallAttempt(call_id, binding, exchange.caller, origin, is_local=True)
         if ruling.decision == ASK:
-            return await self.request_approval_unless_cancelled(exchange, record, ruling, attempt)
+            return await self.await_approval_or_deny_cancelled(exchange, record, ruling, attempt)
         if (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None:
-            return await self.refuse_braked_call(exchange, record, attempt, brake)
+            return await self.undo_approval_and_build_denial(exchange, record, attempt, brake)
         await self._threads.run_in_thread(gateway_calls.begin_local_call, attempt, now=timezone.now())
         return {"decision": "allow", "call_id": call_id}
 
@@ -365,13 +365,15 @@ class LocalCallEndpoint:
         The answer to what a task's server asks (`tasks/update`) is held by a brake alone, as at the gateway.
         """
         method, use = question.method, mcp_methods.classify_mcp_request(exchange.message.value)
-        session_id = await self._records.find_timeline_session(exchange)
+        session_id = await self._records.get_or_create_timeline_session_id(exchange)
         record = self._records.begin_non_tool_request_record(
             exchange, session_id, method if use else UNKNOWN_METHOD, exchange.message.params
         )
         is_update = method == mcp_methods.TASK_UPDATE
         if use not in {RequestUse.READ, RequestUse.LIST} and not is_update:
-            return self.deny_local_call(record, f"The method {method[:100]!r} is not asked about.")
+            return self.end_record_and_build_denial(
+                record, f"The method {method[:100]!r} is not asked about."
+            )
         ruling = Ruling(ALLOW)
         if not is_update:
             ruling, _ = await self._calls.decide_call(
@@ -392,7 +394,7 @@ class LocalCallEndpoint:
                 Forbidden(refusal_message),
                 is_known_server=True,
             )
-            return self.deny_local_call(record, refusal_message)
+            return self.end_record_and_build_denial(record, refusal_message)
         self._records.end_call_record(record, "ok", None)
         return {"decision": "allow", "call_id": record.call_id}
 
@@ -401,7 +403,7 @@ class LocalCallEndpoint:
         size = len(question.arguments)
         read = functools.partial(build_server_request, question)
         request = await self._bodies.decode_in_thread(read) if size >= SLOW_TO_DECODE else read()
-        refusal = await self._server_requests.refuse_local_server_request(exchange, request, size)
+        refusal = await self._server_requests.judge_and_record_local_request(exchange, request, size)
         if refusal is None:
             return {"decision": "allow"}
         return {
@@ -410,7 +412,7 @@ class LocalCallEndpoint:
             "braked": refusal.brake is not None,
         }
 
-    async def request_approval_unless_cancelled(
+    async def await_approval_or_deny_cancelled(
         self, exchange: Exchange, record: CallRecord, ruling: Ruling, attempt: CallAttempt
     ) -> Answer:
         try:
@@ -431,7 +433,7 @@ class LocalCallEndpoint:
     ) -> Answer:
         if await self._threads.run_in_thread(gateway_calls.is_local_call_begun, attempt):
             if (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None:
-                return await self.refuse_braked_call(exchange, record, attempt, brake)
+                return await self.undo_approval_and_build_denial(exchange, record, attempt, brake)
             return {"decision": "allow", "call_id": attempt.call_id}
         with self._pending_limit.acquire_slot(exchange.caller_key.name):
             for _ in range(MOST_TRIES):
@@ -440,13 +442,13 @@ class LocalCallEndpoint:
                 )
                 decision = await self.wait_for_local_decision(exchange, row, attempt.call_id)
                 if decision is None:
-                    return await self.defer_request_and_answer_pending(row, attempt)
+                    return await self.defer_request_and_build_answer(row, attempt)
                 answer = await self.apply_local_verdict(exchange, record, attempt, decision)
                 if answer is not None:
                     return answer
                 fresh = await self._runner.judge_approved_call_again(exchange, attempt.binding)
                 if fresh is None:
-                    await self._calls.audit_tool_call_denial(
+                    await self._calls.audit_denial_and_build_text(
                         exchange, record, Ruling(DENY, CHANGED, "gateway")
                     )
                     break
@@ -454,7 +456,7 @@ class LocalCallEndpoint:
                 attempt = CallAttempt(
                     attempt.call_id, fresh[0], attempt.caller, attempt.origin, is_local=True
                 )
-        return self.deny_local_call(record, CHANGED)
+        return self.end_record_and_build_denial(record, CHANGED)
 
     async def wait_for_local_decision(
         self, exchange: Exchange, row: PermissionRequest, call_id: str
@@ -471,7 +473,7 @@ class LocalCallEndpoint:
         await exchange.admission.require_still_allowed()
         return waited
 
-    async def defer_request_and_answer_pending(self, row: PermissionRequest, attempt: CallAttempt) -> Answer:
+    async def defer_request_and_build_answer(self, row: PermissionRequest, attempt: CallAttempt) -> Answer:
         closing_reason = "The agent's `signalbox mcp` goes on asking."
         await self._threads.run_in_thread(
             approvals.mark_request_deferred,
@@ -489,13 +491,15 @@ class LocalCallEndpoint:
             "reason": f"Waits for approval at {approval_url}.",
         }
 
-    async def refuse_braked_call(
+    async def undo_approval_and_build_denial(
         self, exchange: Exchange, record: CallRecord, attempt: CallAttempt, brake: ActiveBrake
     ) -> Answer:
         """Refuse a call that a brake holds; one that was allowed before, unheard, is not sent either."""
-        await self._threads.run_in_thread(gateway_calls.undo_local_call_approval, attempt, now=timezone.now())
-        await self._calls.audit_tool_call_denial(exchange, record, build_brake_ruling(brake))
-        return self.deny_local_call(record, brake.agent_message)
+        await self._threads.run_in_thread(
+            gateway_calls.restore_unused_local_approval, attempt, now=timezone.now()
+        )
+        await self._calls.audit_denial_and_build_text(exchange, record, build_brake_ruling(brake))
+        return self.end_record_and_build_denial(record, brake.agent_message)
 
     async def apply_local_verdict(
         self, exchange: Exchange, record: CallRecord, attempt: CallAttempt, row: PermissionRequest
@@ -505,12 +509,12 @@ class LocalCallEndpoint:
         current_request_state = rules.current_request_state(row, now)
         if current_request_state.allowed:
             if (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None:
-                return await self.refuse_braked_call(exchange, record, attempt, brake)
+                return await self.undo_approval_and_build_denial(exchange, record, attempt, brake)
             refusal = await self._threads.run_in_thread(
-                gateway_calls.begin_gateway_call, attempt, row.request_id, now=now
+                gateway_calls.begin_call_or_return_denial, attempt, row.request_id, now=now
             )
             if refusal is not None and refusal.decision == DENY:
-                return self.deny_local_call(record, describe_local_denial(binding, refusal))
+                return self.end_record_and_build_denial(record, describe_local_denial(binding, refusal))
             # Another line of the same call may have been faster.
             if refusal is None or await self._threads.run_in_thread(
                 gateway_calls.is_local_call_begun, attempt
@@ -523,14 +527,14 @@ class LocalCallEndpoint:
             )
             context = rules.request_context(row)
             record.decided_by = f"denied by {row.approved_by or 'somebody'}"
-            return self.deny_local_call(
+            return self.end_record_and_build_denial(
                 record, answers.describe_person_denial(binding.tool, context.reason if context else None)
             )
-        return self.deny_local_call(
+        return self.end_record_and_build_denial(
             record, answers.describe_undecided_call(binding.tool, current_request_state.word)
         )
 
-    def deny_local_call(self, record: CallRecord, text: str) -> Answer:
+    def end_record_and_build_denial(self, record: CallRecord, text: str) -> Answer:
         self._records.end_call_record(record, "denied", None, text)
         return {"decision": "deny", "call_id": record.call_id, "reason": text}
 
@@ -617,7 +621,7 @@ def describe_local_denial(binding: CallBinding, denial: Ruling) -> str:
 
 def find_decided_local_request(request_id: str, call_id: str) -> PermissionRequest | None:
     gateway_calls.raise_if_call_cancelled(call_id)
-    row = rules.find_permission_request(request_id)
+    row = rules.require_permission_request(request_id)
     return None if rules.current_request_state(row, timezone.now()).waiting else row
 
 

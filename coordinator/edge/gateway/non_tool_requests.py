@@ -90,7 +90,7 @@ class ReadRequestHandler:
     async def answer_non_tool_request(self, exchange: Exchange, use: RequestUse) -> None:
         """Judge a request that lists or reads, pass it on where it is allowed, and record it."""
         method, params = exchange.message.method, params_without_meta(exchange)
-        session_id = await self._records.find_timeline_session(exchange)
+        session_id = await self._records.get_or_create_timeline_session_id(exchange)
         ruling, _ = await self._calls.decide_call(exchange, method, params, session_id, is_read=True)
         needs_approval = ruling.decision == ASK and use is RequestUse.READ
         is_refused = ruling.decision == DENY or (needs_approval and method not in ASKABLE)
@@ -124,7 +124,7 @@ class ReadRequestHandler:
 
         Raises Busy.
         """
-        session_id = await self._records.find_timeline_session(exchange)
+        session_id = await self._records.get_or_create_timeline_session_id(exchange)
         if not await self._tasks.is_own_task(exchange):
             await self.send_foreign_task_refusal(exchange, session_id)
             return
@@ -166,7 +166,7 @@ class ReadRequestHandler:
         refusal_text = f"The method {method[:100]!r} does not pass Signalbox's gateway."
         response = answers.build_error_response(exchange.message.id, METHOD_NOT_FOUND, refusal_text)
         await self.audit_non_tool_refusal(exchange, refusal_text)
-        session_id = await self._records.find_timeline_session(exchange)
+        session_id = await self._records.get_or_create_timeline_session_id(exchange)
         record = self._records.begin_non_tool_request_record(
             exchange, session_id, UNKNOWN_METHOD, {"method": method[:200]}
         )
@@ -182,7 +182,7 @@ class ReadRequestHandler:
                 self._tasks.filter_task_list_of_caller if exchange.message.method == "tasks/list" else None
             )
             if exchange.message.method in LIMITED:
-                await self._limiter.require_call_within_limits(exchange)
+                await self._limiter.consume_call_rates_or_raise(exchange)
                 change = self._limiter.limit_non_call_response
                 exchange.record = record
             send = functools.partial(self._relaying.forward_request_and_answer, exchange, change)

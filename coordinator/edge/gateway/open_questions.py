@@ -35,7 +35,7 @@ class OpenQuestions:
         """Say whether a question with this id is open."""
         return json.dumps(number) in self._tasks
 
-    def answer_question_in_task(self, number: object, work: Coroutine[Any, Any, None]) -> None:
+    def start_question_job(self, number: object, work: Coroutine[Any, Any, None]) -> None:
         """Answer a question in a task of its own."""
         key = json.dumps(number)
         task = asyncio.ensure_future(work)

@@ -113,7 +113,7 @@ class PendingCalls:
         if not isinstance(number, str | int | float):
             return False
         cancel = functools.partial(
-            gateway_calls.cancel_gateway_call,
+            gateway_calls.cancel_call_or_record_cancellation,
             exchange.client.session_id,
             number,
             exchange.caller_key.caller_actor,
@@ -214,7 +214,7 @@ class PendingCalls:
     ) -> GatewayCall | None:
         return await self.wait_while_sending_progress(
             pending_call,
-            functools.partial(find_ended_call, earlier_call.call_id, pending_call.binding),
+            functools.partial(find_ended_call_marking_lost, earlier_call.call_id, pending_call.binding),
             f"gateway_calls:{earlier_call.call_id}",
             max_client_wait_seconds(pending_call.exchange),
             f"{pending_call.binding.tool} was approved and runs",
@@ -224,7 +224,7 @@ class PendingCalls:
         self, pending_call: PendingCall, earlier_call: GatewayCall
     ) -> bool:
         """Return whether the stream that ran a call receives its result: then this is another, identical call."""
-        check = functools.partial(is_call_result_delivered, earlier_call.call_id)
+        check = functools.partial(find_delivered_result_flag, earlier_call.call_id)
         outcome_text = f"{pending_call.binding.tool} has run"
         return (
             await self.wait_while_sending_progress(
@@ -298,7 +298,7 @@ class PendingCalls:
         context = rules.request_context(row)
         if current_request_state.allowed:
             refusal = await self._threads.run_in_thread(
-                gateway_calls.begin_gateway_call, pending_call.call_attempt, row.request_id, now=now
+                gateway_calls.begin_call_or_return_denial, pending_call.call_attempt, row.request_id, now=now
             )
             if refusal is None:
                 pending_call.record.decided_by = f"approved by {row.approved_by or 'somebody'}"
@@ -346,7 +346,7 @@ class PendingCalls:
             return True
         pending_call.binding, pending_call.ruling = fresh
         if pending_call.record.goes_on and await self._threads.run_in_thread(
-            gateway_calls.is_call_begun, pending_call.record.call_id
+            gateway_calls.is_call_id_taken, pending_call.record.call_id
         ):
             self._records.restart_record_as_separate_call(
                 pending_call.record, gateway_calls.new_gateway_call_id()
@@ -488,20 +488,23 @@ class PendingCalls:
         )
 
     async def end_call_with_message(self, pending_call: PendingCall, outcome: str, text: str) -> None:
-        response = answers.build_refusal(pending_call.exchange.message, text)
+        response = answers.build_refusal_response(pending_call.exchange.message, text)
         self._records.end_call_record(pending_call.record, outcome, response)
         await pending_call.exchange.line.send_answer(response)
 
     async def refuse_without_ending_call(self, pending_call: PendingCall, text: str) -> None:
         """Say something that ends no call which goes on elsewhere."""
-        response = answers.build_refusal(pending_call.exchange.message, text)
+        response = answers.build_refusal_response(pending_call.exchange.message, text)
         self._records.record_refused_retry(pending_call.record, response)
         await pending_call.exchange.line.send_answer(response)
 
     async def continue_call_awaiting_input(self, pending_call: PendingCall, state: ContinuationState) -> None:
         """Let an approved call go on whose server asked for more, once for each of its questions."""
         refusal = await self._threads.run_in_thread(
-            gateway_calls.resume_gateway_call, pending_call.call_attempt, state.round, now=timezone.now()
+            gateway_calls.resume_call_or_return_denial,
+            pending_call.call_attempt,
+            state.round,
+            now=timezone.now(),
         )
         if refusal is None:
             await self._runner.continue_approved_call(
@@ -518,11 +521,11 @@ class PendingCalls:
 def find_request_if_decided(request_id: str, stored_call_id: str | None) -> PermissionRequest | None:
     if stored_call_id is not None:
         gateway_calls.raise_if_call_cancelled(stored_call_id)
-    row = rules.find_permission_request(request_id)
+    row = rules.require_permission_request(request_id)
     return None if rules.current_request_state(row, timezone.now()).waiting else row
 
 
-def find_ended_call(call_id: str, binding: CallBinding) -> GatewayCall | None:
+def find_ended_call_marking_lost(call_id: str, binding: CallBinding) -> GatewayCall | None:
     now = timezone.now()
     call = gateway_calls.mark_call_lost_if_worker_gone(
         GatewayCall.objects.get(pk=call_id), binding=binding, now=now
@@ -530,7 +533,7 @@ def find_ended_call(call_id: str, binding: CallBinding) -> GatewayCall | None:
     return None if call.state == CallState.RUNNING else call
 
 
-def is_call_result_delivered(call_id: str) -> bool | None:
+def find_delivered_result_flag(call_id: str) -> bool | None:
     return GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=False).exists() or None
 
 

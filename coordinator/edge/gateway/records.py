@@ -152,7 +152,7 @@ class CallRecords:
         self._writing: set[asyncio.Task[Any]] = set()
         self._gathered: dict[str, EndedCallBatch] = {}
 
-    async def find_timeline_session(self, exchange: Exchange) -> str:
+    async def get_or_create_timeline_session_id(self, exchange: Exchange) -> str:
         """Return the session in whose timeline the caller's calls are recorded. Raises Busy."""
         own = (
             exchange.client.session_id
@@ -164,7 +164,7 @@ class CallRecords:
         now = asyncio.get_running_loop().time()
         known_session = self._known_sessions.get(session_key, now)
         if known_session is None:
-            session_for = functools.partial(gateway_timelines.resolve_timeline_session, claim=claim)
+            session_for = functools.partial(gateway_timelines.reopen_or_create_timeline_session, claim=claim)
             find = functools.partial(
                 session_for,
                 own,
@@ -176,7 +176,7 @@ class CallRecords:
             known_session = await self._writer.perform_in_transaction(find, deadline=time.monotonic() + 5.0)
             if known_session.is_agents or not claim.session:  # its hooks may make it any moment
                 self._known_sessions.put(session_key, known_session, now)
-            await self.end_provisional_client_session(own, known_session)
+            await self.end_provisional_session_if_superseded(own, known_session)
         if known_session.is_agents:
             if len(self._of_agents) >= MOST_KNOWN:
                 self._of_agents.clear()
@@ -188,7 +188,9 @@ class CallRecords:
         """Say whether an agent's own hooks report the calls of the session."""
         return session_id in self._of_agents
 
-    async def end_provisional_client_session(self, own: str, timeline_session: TimelineSession) -> None:
+    async def end_provisional_session_if_superseded(
+        self, own: str, timeline_session: TimelineSession
+    ) -> None:
         """End the session that was made for a client's connection before its agent's own was there. Raises Busy."""
         if not timeline_session.is_agents:
             if len(self._created_sessions) >= MOST_KNOWN:
@@ -257,7 +259,7 @@ class CallRecords:
         if record.is_begun:
             return
         record.is_begun = True
-        record.reported_call = await self.find_hook_reported_call(record)
+        record.reported_call = await self.claim_hook_reported_call(record)
         if record.reported_call is not None and record.reported_call.event_id is not None:
             record.event_id = record.reported_call.event_id
             return
@@ -265,7 +267,7 @@ class CallRecords:
         first = outcomes[0] if outcomes else None
         record.event_id = first.event_id if isinstance(first, RecordedEvent) else None
 
-    async def find_hook_reported_call(self, record: CallRecord) -> ReportedCall | None:
+    async def claim_hook_reported_call(self, record: CallRecord) -> ReportedCall | None:
         """Return the same call as its agent reported it. Raises Busy."""
         find: Callable[..., ReportedCall | None]
         if record.goes_on:
@@ -344,7 +346,7 @@ class CallRecords:
             record.timer.cancel()
         at, size = instants.format_canonical_instant(timezone.now()), len(response or b"")
         ended = functools.partial(self.build_gateway_call_end_event, record, at, own, response, error)
-        if record.beginning is None and not self.should_find_hook_reported_call(record):
+        if record.beginning is None and not self.should_claim_hook_reported_call(record):
             begins = [] if record.is_begun else [self.build_gateway_call_begin_event(record)]
             record.is_begun = True
             self.batch_events_of_ended_call([*begins, ended()], size)
@@ -358,14 +360,14 @@ class CallRecords:
         if record.beginning is not None:
             await asyncio.wait([record.beginning])
         begins: list[NewEvent] = []
-        if self.should_find_hook_reported_call(record):
-            record.reported_call = await self.find_hook_reported_call(record)
+        if self.should_claim_hook_reported_call(record):
+            record.reported_call = await self.claim_hook_reported_call(record)
             is_reported = record.reported_call is not None and record.reported_call.event_id is not None
             begins = [] if record.is_begun or is_reported else [self.build_gateway_call_begin_event(record)]
             record.is_begun = True
         self.batch_events_of_ended_call([*begins, ended()], size)
 
-    def should_find_hook_reported_call(self, record: CallRecord) -> bool:
+    def should_claim_hook_reported_call(self, record: CallRecord) -> bool:
         """Return whether a lookup is still needed of the beginning that the call's agent may have reported."""
         of_agents = record.session_id in self._of_agents and not record.is_read
         return record.goes_on or (not record.is_begun and of_agents)

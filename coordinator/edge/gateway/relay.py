@@ -119,7 +119,7 @@ class MessageRelay:
 
     async def require_agent_not_braked(self, exchange: Exchange) -> None:
         """Raise RequestStoppedByBrake where a brake is on for the agent at this instant."""
-        _, brake = await self._instant.check_policy_freshness_and_brake(exchange.agent_names_for_brakes)
+        _, brake = await self._instant.get_policy_freshness_and_brake(exchange.agent_names_for_brakes)
         if brake is not None:
             raise RequestStoppedByBrake(brake)
 
@@ -137,7 +137,7 @@ class MessageRelay:
 
         answer = await self.send_message_to_upstream(exchange, recheck)
         try:
-            async with self._server_requests.open_stream(exchange, exchange.line) as requests:
+            async with self._server_requests.build_server_request_stream(exchange, exchange.line) as requests:
                 response, event = await relay_until_response(
                     answer,
                     exchange.message.id,
@@ -168,17 +168,20 @@ class MessageRelay:
                 )
             return await self._upstreams.send_client_message(exchange, exchange.message.raw, session=session)
         except UpstreamSessionForgotten:
-            raise await self._links.end_client_session_upstream_lost(exchange) from None
+            raise await self._links.end_session_and_build_lost_error(exchange) from None
 
-    async def forward_notification(self, exchange: Exchange) -> None:
+    async def forward_notification_or_response(self, exchange: Exchange) -> None:
         """Pass on a notification, or the response to a request of the server's."""
         if exchange.message.is_response and await self._server_requests.refuse_client_answer_if_braked(
             exchange
         ):
             await exchange.line.send_status_without_body(202)
             return
-        if exchange.message.is_response and not await self._elicitations.close_elicitation_on_client_answer(
-            exchange, exchange.server.name, exchange.message
+        if (
+            exchange.message.is_response
+            and not await self._elicitations.close_elicitation_and_decide_forwarding(
+                exchange, exchange.server.name, exchange.message
+            )
         ):
             await exchange.line.send_status_without_body(202)
             return

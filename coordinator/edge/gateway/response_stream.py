@@ -21,7 +21,7 @@ _unread = ByteBudget()
 
 
 @contextlib.contextmanager
-def count_unread_bytes(body: bytes) -> Iterator[None]:
+def reserve_unread_bytes_during_block(body: bytes) -> Iterator[None]:
     """Count a body as unread while it is sent. Raises UpstreamFailed where its caller leaves too much unread."""
     caller = CALLER.get()
     if not _unread.reserve_bytes_for_sender(caller, len(body), size=0, total=MAX_UNREAD_BYTES):
@@ -61,7 +61,7 @@ class ResponseStream:
     async def send_event(self, raw: bytes) -> None:
         """Send an event, as the bytes that it is."""
         if self.is_stream and not self.is_over:
-            with count_unread_bytes(raw):
+            with reserve_unread_bytes_during_block(raw):
                 await self.send_body_chunks(raw, more=True)
 
     async def end_event_stream(self) -> None:
@@ -78,7 +78,7 @@ class ResponseStream:
             await self.send_event(sse.build_sse_event(body))
             await self.end_event_stream()
             return
-        with count_unread_bytes(body):
+        with reserve_unread_bytes_during_block(body):
             self.is_over = self._is_ended = True
             headers = [(b"content-type", JSON), (b"content-length", str(len(body)).encode()), *self.extra]
             await self._send({"type": "http.response.start", "status": status, "headers": headers})

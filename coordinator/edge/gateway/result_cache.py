@@ -47,7 +47,7 @@ class ResultCache:
         self._records = records
         self._threads = threads
 
-    async def find_cache_entry(self, exchange: Exchange, body: bytes) -> CacheEntry | None:
+    async def prepare_call_cache_entry(self, exchange: Exchange, body: bytes) -> CacheEntry | None:
         """Return what is cached for a call; None where its result may not be cached."""
         server = exchange.server
         if not server.edition or exchange.record is None:  # no tool's results are cached
@@ -59,14 +59,16 @@ class ResultCache:
             exchange.message.is_stateless,
             exchange.client_capabilities,
         ]
-        call = build_cached_call(server, exchange.called_tool, exchange.agent_id, body, dialect)
+        call = build_cached_call(
+            server, exchange.called_tool_or_whole_server, exchange.agent_id, body, dialect
+        )
         if call is None:
             return None
         now = timezone.now()
-        lookup = await self._threads.run_in_thread(result_cache.load_cached_tool_result, call, now)
+        lookup = await self._threads.run_in_thread(result_cache.look_up_result_cache, call, now)
         return CacheEntry(call, lookup, now) if lookup is not None else None
 
-    async def build_response(self, exchange: Exchange, entry: CacheEntry) -> bytes | None:
+    async def audit_and_build_cached_response(self, exchange: Exchange, entry: CacheEntry) -> bytes | None:
         """Return the response of a cached result, once it is audited; None where there is none. Raises Busy."""
         record, result = exchange.record, entry.lookup.result
         if record is None or result is None:
@@ -109,7 +111,7 @@ class ResultCache:
 
     async def delete_server_results_after_write(self, exchange: Exchange) -> None:
         """Delete the results of a server one of whose tools may have changed what the others read."""
-        server, tool = exchange.server, exchange.called_tool
+        server, tool = exchange.server, exchange.called_tool_or_whole_server
         known_tool = server.tools.get(tool)
         if not server.edition or (known_tool is not None and known_tool.is_read_only):
             return

@@ -61,7 +61,7 @@ class ServerRequestApprovals:
         self._elicitations = elicitations
         self._keep_alive = ClientKeepAlive()
 
-    async def request_and_await_approval(
+    async def await_approval_and_get_refusal_reason(
         self,
         exchange: Exchange,
         line: ResponseStream | None,
@@ -77,8 +77,8 @@ class ServerRequestApprovals:
         """
         question = await self.build_question(exchange, request, record)
         try:
-            card = await self._elicitations.open_request_unless_cancelled(
-                exchange, self.create_server_request_approval(question, ruling, patience), STREAM_OVER
+            card = await self._elicitations.open_card_and_withdraw_on_cancel(
+                exchange, self.create_server_request_card(question, ruling, patience), STREAM_OVER
             )
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A request of %s could not be asked about: %s", exchange.server.name, problem)
@@ -95,7 +95,11 @@ class ServerRequestApprovals:
                 return reason
             record.decided_by = f"{row.status} by {row.approved_by or 'somebody'}"
             return await self._threads.run_in_thread(
-                approvals.consume_server_request_approval, question, ruling, card.request_id, timezone.now()
+                approvals.consume_server_approval_or_explain,
+                question,
+                ruling,
+                card.request_id,
+                timezone.now(),
             )
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A request of %s could not wait: %s", exchange.server.name, problem)
@@ -125,7 +129,7 @@ class ServerRequestApprovals:
             raw_params=msgspec.json.encode(request.params),
             call_id=record.call_id,
             within=exchange.record.call_id if exchange.record is not None else "",
-            tool=exchange.called_tool,
+            tool=exchange.called_tool_or_whole_server,
             actor=exchange.caller_key.caller_actor,
             key_id=exchange.caller_key.id,
             caller=replace(exchange.caller, session_id=record.session_id),
@@ -134,7 +138,7 @@ class ServerRequestApprovals:
             client=exchange.client_name,
         )
 
-    async def create_server_request_approval(
+    async def create_server_request_card(
         self, question: ServerRequestQuestion, ruling: Ruling, patience: float
     ) -> OpenServerRequest:
         now = timezone.now()
@@ -165,5 +169,5 @@ class ServerRequestApprovals:
 
 
 def find_request_if_decided(request_id: str) -> PermissionRequest | None:
-    row = rules.find_permission_request(request_id)
+    row = rules.require_permission_request(request_id)
     return None if rules.current_request_state(row, timezone.now()).waiting else row

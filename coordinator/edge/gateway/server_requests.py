@@ -108,7 +108,7 @@ class ServerRequestGate:
             RECORDED_EVERY, MOST_RECORDED
         )
 
-    def open_stream(
+    def build_server_request_stream(
         self, exchange: Exchange, line: ResponseStream | None, *, is_servers_own: bool = False
     ) -> ServerRequestStream:
         """Return what takes in the requests of a server on one stream, as long as its block lasts.
@@ -160,7 +160,7 @@ class ServerRequestGate:
                 refusal = ServerRequestRefusal(request, reason, ruling.by)
                 await self.record_server_request_or_log(exchange, request, refusal)
             else:
-                refusal = await self.request_server_request_approval(exchange, line, request, ruling)
+                refusal = await self.await_verdict_and_find_refusal(exchange, line, request, ruling)
             if refusal is not None:
                 return self.build_server_request_refusal_error(exchange, refusal)
         assert rebuilt is not None
@@ -184,7 +184,7 @@ class ServerRequestGate:
         """Say whether the result of a call asks a person something that rules deny. Records nothing."""
         for request in find_server_requests_in_response(response):
             if request.method == ELICITATION:
-                ruling = await self.apply_policy_to_server_request(exchange, request, len(response))
+                ruling = await self.evaluate_server_request_policy(exchange, request, len(response))
                 if ruling.decision == DENY:
                     return True
         return False
@@ -201,7 +201,7 @@ class ServerRequestGate:
             log.warning("A refusal was not sent to %s: it %s", exchange.server.name, problem)
         return True
 
-    async def request_server_request_approval(
+    async def await_verdict_and_find_refusal(
         self,
         exchange: Exchange,
         line: ResponseStream | None,
@@ -220,10 +220,12 @@ class ServerRequestGate:
             return refusal
         reason, brake, record = NOT_JUDGED, None, None
         try:
-            record = self.begin_server_request_record(exchange, request, await self.find_session(exchange))
+            record = self.begin_server_request_record(
+                exchange, request, await self.get_or_create_request_session_id(exchange)
+            )
             record.decided_by = f"ask ({ruling.by})"
             reason = CALL_OVER
-            reason = await self._approvals.request_and_await_approval(
+            reason = await self._approvals.await_approval_and_get_refusal_reason(
                 exchange, line, request, ruling,
                 record=record, patience=elicitation_wait_seconds(exchange, line) if patience is None else patience,
             )  # fmt: skip
@@ -242,7 +244,7 @@ class ServerRequestGate:
         await self.audit_server_refusal_or_log(exchange, refusal)
         return refusal
 
-    async def refuse_local_server_request(
+    async def judge_and_record_local_request(
         self, exchange: Exchange, request: ServerRequest, size: int
     ) -> ServerRequestRefusal | None:
         """Return why a request of a local server may not reach the client; record the request and the reason."""
@@ -264,21 +266,21 @@ class ServerRequestGate:
             brake = await self._elicitations.find_brake(exchange)
             if brake is not None:
                 return ServerRequestRefusal(request, brake.agent_message, f"brake {brake.id}", brake), None
-            ruling = await self.apply_policy_to_server_request(exchange, request, size)
+            ruling = await self.evaluate_server_request_policy(exchange, request, size)
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A request of %s could not be judged: %s", exchange.server.name, problem)
             return ServerRequestRefusal(request, NOT_JUDGED, "gateway"), None
         return convert_ruling_to_request_refusal(request, ruling)
 
-    async def apply_policy_to_server_request(
+    async def evaluate_server_request_policy(
         self, exchange: Exchange, request: ServerRequest, size: int
     ) -> Ruling:
         """Return the strictest of what rules, grants and budgets say now. Raises Busy."""
-        is_current, _ = await self._instant.check_policy_freshness_and_brake(exchange.agent_names_for_brakes)
+        is_current, _ = await self._instant.get_policy_freshness_and_brake(exchange.agent_names_for_brakes)
         rules = await self._rulings.load_current_rules() if is_current else None
         caller, server = exchange.caller, exchange.server
         if rules is None or self._rulings.has_call_blocking_budgets:
-            caller = replace(caller, session_id=await self.find_session(exchange))
+            caller = replace(caller, session_id=await self.get_or_create_request_session_id(exchange))
         arguments, now = request.build_rule_arguments(server.name), timezone.now()
         if rules is None:
             judge = functools.partial(
@@ -289,7 +291,7 @@ class ServerRequestGate:
         policy = (await self._policies.load_policies({pair}))[pair]
         verdict = policy.decide_tool_access(exchange.agent_id, server.name, "", now)
         judge = functools.partial(
-            deciding.judge_server_request,
+            deciding.evaluate_server_request_by_policy,
             rules, verdict, server, request.method, caller=caller, arguments=arguments,
         )  # fmt: skip
         ruling = await self._threads.run_in_thread(judge) if size >= SLOW_TO_DECODE else judge()
@@ -298,10 +300,10 @@ class ServerRequestGate:
             ruling = stricter_ruling(ruling, by_budgets)
         return ruling
 
-    async def find_session(self, exchange: Exchange) -> str:
+    async def get_or_create_request_session_id(self, exchange: Exchange) -> str:
         if exchange.record is not None:
             return exchange.record.session_id
-        return await self._records.find_timeline_session(exchange)
+        return await self._records.get_or_create_timeline_session_id(exchange)
 
     async def record_server_request_or_log(
         self, exchange: Exchange, request: ServerRequest, refusal: ServerRequestRefusal | None
@@ -319,7 +321,7 @@ class ServerRequestGate:
         self, exchange: Exchange, request: ServerRequest, refusal: ServerRequestRefusal | None
     ) -> None:
         """Put a request into the timeline: refused ones and passed ones, each once a minute for each session."""
-        session_id = await self.find_session(exchange)
+        session_id = await self.get_or_create_request_session_id(exchange)
         request_key, now = (session_id, exchange.server.name), asyncio.get_running_loop().time()
         slot = (*request_key, f"{request.method[:200]} {'refused' if refusal else 'passed'}")
         if not self._recorded.get(slot, now):
@@ -384,7 +386,7 @@ class ServerRequestStream(OpenQuestions):
             refusal = self.find_refusal_by_question_limits(request, ruling)
         if refusal is None and ruling is not None:
             self._count += 1
-            self.answer_question_in_task(request.number, self.forward_request_when_approved(request, ruling))
+            self.start_question_job(request.number, self.forward_request_when_approved(request, ruling))
             # A task that is cancelled before it begins would leave its server without an answer.
             await asyncio.sleep(0)
             return True
@@ -408,7 +410,7 @@ class ServerRequestStream(OpenQuestions):
         """Pass a request on once a person approved it; else answer its server. A stream that ends refuses it."""
         refusal: ServerRequestRefusal | None = ServerRequestRefusal(request, CALL_OVER, ruling.by)
         try:
-            refusal = await self._gate.request_server_request_approval(
+            refusal = await self._gate.await_verdict_and_find_refusal(
                 self._exchange, self._line, request, ruling, patience=self._patience
             )
             if refusal is None and not await self.send_server_request_to_client(request):

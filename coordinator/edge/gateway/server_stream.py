@@ -59,7 +59,7 @@ class ServerStreamRelay:
         try:
             answer = await self.request_server_stream(exchange)
         except UpstreamSessionForgotten:
-            over = await self._links.end_client_session_upstream_lost(exchange)
+            over = await self._links.end_session_and_build_lost_error(exchange)
             if exchange.line.is_stream:
                 return
             raise over from None
@@ -101,7 +101,7 @@ class ServerStreamRelay:
 
     async def relay_server_events(self, exchange: Exchange, answer: UpstreamAnswer) -> None:
         """Forward a server's unasked messages. A tool list that was requested on another stream is filtered, too."""
-        async with self._server_requests.open_stream(
+        async with self._server_requests.build_server_request_stream(
             exchange, exchange.line, is_servers_own=True
         ) as requests:
             await self.relay_allowed_server_events(exchange, answer, requests)
@@ -113,7 +113,7 @@ class ServerStreamRelay:
             data = sse.extract_event_data(event).replace(b"\n", b" ")
             if data and await requests.intercept_server_message(data):
                 continue
-            if not data or not listing.may_be_tools_list_response(data):
+            if not data or not listing.is_possible_tools_list_response(data):
                 await exchange.line.send_event(event)
                 continue
             try:

@@ -63,7 +63,7 @@ class StoredResultReader:
             await exchange.line.send_answer(response)
             return True
         inner = replace(exchange, server=server)
-        session_id = await self._records.find_timeline_session(inner)
+        session_id = await self._records.get_or_create_timeline_session_id(inner)
         name = row.tool_name or message.method
         ruling, _ = await self._calls.decide_call(inner, name, {}, session_id, is_read=not row.tool_name)
         record = self._records.begin_non_tool_request_record(

@@ -17,7 +17,7 @@ from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin
 from coordinator.edge.gateway.approved_calls import (
     ApprovedCallRunner,
     ServerQuestion,
-    add_task_answers,
+    encode_task_request_with_answers,
     parse_stored_server_question,
     read_task_answers,
     task_as_client_json,
@@ -74,7 +74,7 @@ class GatewayTasks:
             return
         try:
             call = await self._threads.run_in_thread(
-                gateway_calls.find_call_task,
+                gateway_calls.require_call_task,
                 exchange.message.target_name or "",
                 key_id=exchange.caller_key.id,
                 agent_id=exchange.agent_id,
@@ -98,7 +98,7 @@ class GatewayTasks:
             )
 
     async def answer_task_get(self, exchange: Exchange, call: GatewayCall) -> None:
-        request = await self._threads.run_in_thread(rules.find_permission_request, call.request_id or "")
+        request = await self._threads.run_in_thread(rules.require_permission_request, call.request_id or "")
         if (
             call.state == CallState.WAITING
             and not rules.current_request_state(request, timezone.now()).waiting
@@ -132,7 +132,9 @@ class GatewayTasks:
             client_answers = {
                 name: input_responses[name] for name in question.requests if name in input_responses
             }
-            with_it = add_task_answers(call_message, read_task_answers(call_message) | client_answers)
+            with_it = encode_task_request_with_answers(
+                call_message, read_task_answers(call_message) | client_answers
+            )
             is_noted = await self._threads.run_in_thread(
                 gateway_calls.save_client_answer_for_task, call, with_it
             )
@@ -155,13 +157,15 @@ class GatewayTasks:
             return
         original, attempt = await self.restore_task_call_attempt(exchange, call)
         refusal = await self._threads.run_in_thread(
-            gateway_calls.resume_gateway_call, attempt, question.state.round, now=timezone.now()
+            gateway_calls.resume_call_or_return_denial, attempt, question.state.round, now=timezone.now()
         )
         if refusal is None:
             record = self._records.resume_call_record(
                 original, call.call_id, call.session_id or "", call.tool_name
             )
-            self._runner.run_task_call(original, record, attempt.binding, question.state, client_answers)
+            self._runner.start_task_call_in_background(
+                original, record, attempt.binding, question.state, client_answers
+            )
         elif refusal.decision == DENY:
             await self.end_task_call_with_refusal(original, call, describe_task_denial(call, refusal))
         else:
@@ -176,14 +180,14 @@ class GatewayTasks:
         original, attempt = await self.restore_task_call_attempt(exchange, call)
         if rules.current_request_state(request, now).allowed:
             refusal = await self._threads.run_in_thread(
-                gateway_calls.begin_gateway_call, attempt, request.request_id, now=now
+                gateway_calls.begin_call_or_return_denial, attempt, request.request_id, now=now
             )
             if refusal is None:
                 record = self._records.resume_call_record(
                     original, call.call_id, call.session_id or "", call.tool_name
                 )
                 record.decided_by = f"approved by {request.approved_by or 'somebody'}"
-                self._runner.run_task_call(original, record, attempt.binding)
+                self._runner.start_task_call_in_background(original, record, attempt.binding)
                 return
             if refusal.decision == DENY:
                 denial_text = describe_task_denial(call, refusal)

@@ -29,7 +29,7 @@ from coordinator.identity.keys import KeyIdentity
 from coordinator.lib.asgi import Message
 from coordinator.lib.fair_queue import CALLER
 from coordinator.lib.threads import EdgeThreads
-from coordinator.mcp.gateway.limited_results import limit_response_size
+from coordinator.mcp.gateway.limited_results import apply_result_limits_to_response
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.gateway.tool_trials import ANSWER_WITHIN, ToolTrial, TrialOutcome
 from coordinator.mcp.protocol import messages
@@ -77,9 +77,11 @@ class ToolTrialRunner:
         server = await self._registry.get_cached_or_load_server(trial.server_id)
         if server is None:
             raise NotFound(f"There is no MCP server {trial.server_id[:100]!r} here.")
-        await self._threads.run_in_thread(actions.begin_tool_trial, trial, server, timezone.now())
+        await self._threads.run_in_thread(
+            actions.authorize_and_audit_tool_trial, trial, server, timezone.now()
+        )
         outcome = await self.send_trial(trial, server)
-        await self._threads.run_in_thread(actions.end_tool_trial, trial, outcome, timezone.now())
+        await self._threads.run_in_thread(actions.audit_tool_trial_outcome, trial, outcome, timezone.now())
         return outcome
 
     async def send_trial(self, trial: ToolTrial, server: UpstreamServer) -> TrialOutcome:
@@ -105,7 +107,7 @@ class ToolTrialRunner:
             with DisconnectWatcher(wait_forever) as watcher:
                 exchange = self.build_trial_exchange(trial, server, watcher)
                 async with exchange.call_timeouts.limit_duration(seconds):
-                    await self._limiter.require_call_within_limits(exchange)
+                    await self._limiter.consume_call_rates_or_raise(exchange)
                     response = await self._limiter.run_with_circuit_breaker(exchange, send_in_own_session)
         except TimeoutError:
             return fail_trial(f"The server did not answer within {seconds} seconds.", is_sent=is_sent)
@@ -115,7 +117,7 @@ class ToolTrialRunner:
             return fail_trial(str(problem.detail), is_sent=False)
         milliseconds = (time.perf_counter() - began) * 1000
         limits = server.find_tool_limits(trial.tool)
-        limited = await asyncio.to_thread(limit_response_size, response, limits, NOT_STORED)
+        limited = await asyncio.to_thread(apply_result_limits_to_response, response, limits, NOT_STORED)
         return TrialOutcome(classify_tool_call_response(response), limited.response, upstream_ms=milliseconds)
 
     async def require_trial_allowed(self, trial: ToolTrial, server: UpstreamServer) -> None:

@@ -36,7 +36,7 @@ from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway.elicitation import (
     RequiredInput,
     add_elicitation_to_stateless_call,
-    can_client_ask,
+    can_client_present_elicitation,
     parse_input_required_result,
 )
 from coordinator.mcp.protocol.http_client import PermissionRecheck
@@ -71,7 +71,7 @@ class UpstreamSender:
         self._links = links
         self._resuming = ResponseResumer(upstreams)
 
-    async def send_upstream_call(
+    async def send_call_or_use_cached_result(
         self, exchange: Exchange, body: bytes, line: ResponseStream | None, recheck: PermissionRecheck
     ) -> tuple[bytes, bytes | None, int]:
         """Send a call that may run; forward what its server sends before the response, within the call's limits.
@@ -82,25 +82,25 @@ class UpstreamSender:
         Raises UpstreamFailed (LeftOpen where the client asks for the rest itself), SessionOver, Busy, and what
         `recheck` raises.
         """
-        await self._limiter.require_call_within_limits(exchange)
-        entry = await self._cache.find_cache_entry(exchange, body)
+        await self._limiter.consume_call_rates_or_raise(exchange)
+        entry = await self._cache.prepare_call_cache_entry(exchange, body)
         if entry is not None and entry.lookup.result is not None:
             await recheck()
-            cached = await self._cache.build_response(exchange, entry)
+            cached = await self._cache.audit_and_build_cached_response(exchange, entry)
             if cached is not None:
                 response, _ = await self._limiter.limit_call_response(exchange, cached, None)
                 return response, None, 200
-        send = functools.partial(self.send_call_and_answers, exchange, body, line, recheck)
+        send = functools.partial(self.send_call_and_elicitation_answers, exchange, body, line, recheck)
         try:
             whole, event, status = await self._limiter.run_with_circuit_breaker(exchange, send)
         finally:
             await self._cache.delete_server_results_after_write(exchange)
         response, event = await self._limiter.limit_call_response(exchange, whole, event)
-        if entry is not None and not self._limiter.is_cut(exchange, whole):
+        if entry is not None and not self._limiter.is_response_over_result_limit(exchange, whole):
             await self._cache.store_call_result_if_cacheable(exchange, entry, response, status)
         return response, event, status
 
-    async def send_call_and_answers(
+    async def send_call_and_elicitation_answers(
         self, exchange: Exchange, body: bytes, line: ResponseStream | None, recheck: PermissionRecheck
     ) -> tuple[bytes, bytes | None, int]:
         """Send a call, and the answers of people to what its server asks in the middle of it."""
@@ -124,7 +124,9 @@ class UpstreamSender:
                     exchange, body, line, recheck, is_retry=True, with_client_capabilities_only=True
                 )
                 break
-            responses = await self._elicitations.answer_required_elicitations(exchange, line, required)
+            responses = await self._elicitations.collect_required_elicitation_results(
+                exchange, line, required
+            )
             await recheck()
             retry = required.build_call_with_input_responses(body, responses)
             answer = await self.send_upstream_call_once(exchange, retry, line, recheck, is_retry=True)
@@ -179,8 +181,8 @@ class UpstreamSender:
         )
         try:
             async with (
-                self._elicitations.open_call(exchange, line) as questions,
-                self._server_requests.open_stream(exchange, line) as requests,
+                self._elicitations.build_call_elicitations(exchange, line) as questions,
+                self._server_requests.build_server_request_stream(exchange, line) as requests,
             ):
 
                 async def take_message(data: bytes) -> bool:
@@ -293,7 +295,9 @@ class SharedCallIds:
 def can_client_answer_required_input(exchange: Exchange, required: RequiredInput) -> bool:
     """Say whether the client answers itself what a server asks: it says that it can, or nothing else is asked."""
     capabilities = exchange.message.declared_capabilities
-    return not required.questions or all(can_client_ask(capabilities, mode) for mode in required.modes)
+    return not required.questions or all(
+        can_client_present_elicitation(capabilities, mode) for mode in required.modes
+    )
 
 
 def encode_raw_json(value: Any) -> msgspec.Raw:

@@ -47,12 +47,12 @@ class UpstreamSessions:
         ] = {}  # whether a server speaks without sessions, and until when
         self._beginning: dict[tuple[str, str], asyncio.Lock] = {}
 
-    async def exchange_with_upstream_session(self, exchange: Exchange) -> Exchange:
+    async def ensure_exchange_has_upstream_session(self, exchange: Exchange) -> Exchange:
         """Return the exchange with what its server needs: a session of its own, or none. Raises UpstreamFailed."""
         if exchange.client is None:
-            if await self.is_server_stateless(exchange):
+            if await self.get_or_probe_server_statelessness(exchange):
                 return exchange
-            exchange = replace(exchange, client=await self.find_session_of_stateless_client(exchange))
+            exchange = replace(exchange, client=await self.get_or_create_stateless_client_session(exchange))
         assert exchange.client is not None
         if exchange.server.name in exchange.client.links:
             return exchange
@@ -65,7 +65,7 @@ class UpstreamSessions:
         """
         assert exchange.client is not None
         if exchange.client.endpoint == exchange.server.name:
-            raise await self.end_client_session_upstream_lost(exchange)
+            raise await self.end_session_and_build_lost_error(exchange)
         try:
             exchange.client = await self.ensure_new_upstream_session(exchange, exchange.client)
         except UpstreamFailed as problem:
@@ -73,14 +73,14 @@ class UpstreamSessions:
                 str(problem)
             ) from None  # whatever it did, it did not run what was to be sent
 
-    async def end_client_session_upstream_lost(self, exchange: Exchange) -> UpstreamSessionLost:
+    async def end_session_and_build_lost_error(self, exchange: Exchange) -> UpstreamSessionLost:
         """End the client's session, which its server forgot; return the error for the client."""
         assert exchange.client is not None
         await self._clients.end_client_session(exchange.client)
         exchange.is_sent = False
         return UpstreamSessionLost()
 
-    async def find_session_of_stateless_client(self, exchange: Exchange) -> GatewayClient:
+    async def get_or_create_stateless_client_session(self, exchange: Exchange) -> GatewayClient:
         """Return the session in which servers of older versions receive the calls of a stateless client."""
         client = await self._clients.ensure_default_client_session(
             exchange.caller_key.id, exchange.agent_id, VERSIONS[0]
@@ -120,7 +120,7 @@ class UpstreamSessions:
 
         Raises UpstreamFailed.
         """
-        if await self.is_server_stateless(exchange):
+        if await self.get_or_probe_server_statelessness(exchange):
             yield exchange
             return
         client = GatewayClient("", "", exchange.caller_key.id, exchange.agent_id, VERSIONS[0])
@@ -181,7 +181,7 @@ class UpstreamSessions:
             person=exchange.person,
         )
 
-    async def is_server_stateless(self, exchange: Exchange) -> bool:
+    async def get_or_probe_server_statelessness(self, exchange: Exchange) -> bool:
         """Say whether the server speaks without sessions. What it did not say may only have failed: asked again."""
         now = asyncio.get_running_loop().time()
         is_stateless, until = self._eras.get(exchange.server.name, (False, 0.0))

@@ -199,10 +199,10 @@ class UpstreamClient:
                 f"rejected Signalbox's credentials ({answer.status}); an admin must renew them"
             )
         if answer.status == 503 and server.is_stdio:
-            host_problem = await parse_stdio_host_error(answer)
+            host_problem = await read_stdio_host_error(answer)
             answer.close()
             raise UpstreamFailed(f"does not run: {host_problem}")
-        if session is not None and await is_upstream_session_unknown(answer):
+        if session is not None and await detect_unknown_upstream_session(answer):
             answer.close()
             raise UpstreamSessionForgotten
         if 300 <= answer.status < 400:
@@ -231,7 +231,7 @@ class UpstreamClient:
         """
         assert server.target is not None
         headers = [pair for pair in headers if pair[0].lower() != "authorization"]
-        token = await self._tokens.find_access_token(server, caller, person=person)
+        token = await self._tokens.get_or_renew_access_token(server, caller, person=person)
         for is_last in (False, True):
             if recheck is not None:
                 await recheck()  # finding a token may have taken its time
@@ -251,7 +251,7 @@ class UpstreamClient:
             if is_last:
                 await self._tokens.record_rejected_token(token)
                 raise UpstreamFailed("rejected a new access token; a person must sign in again on its page")
-            token = await self._tokens.find_access_token(
+            token = await self._tokens.get_or_renew_access_token(
                 server, caller, rejected=token.access_token, person=person
             )
         return answer
@@ -262,7 +262,7 @@ def hash_agent_id_for_stdio(agent_id: str) -> str:
     return hashlib.sha256(agent_id.encode(errors="surrogatepass")).hexdigest()
 
 
-async def is_upstream_session_unknown(answer: UpstreamAnswer) -> bool:
+async def detect_unknown_upstream_session(answer: UpstreamAnswer) -> bool:
     """Say whether a message was refused because the server does not know its session.
 
     That is 404. Many servers (those made with the official Python package before 2026, and from the TypeScript one's
@@ -273,7 +273,7 @@ async def is_upstream_session_unknown(answer: UpstreamAnswer) -> bool:
     return b"no valid session id" in (await read_upstream_response_body(answer, MOST_ANSWER)).lower()
 
 
-async def parse_stdio_host_error(answer: UpstreamAnswer) -> str:
+async def read_stdio_host_error(answer: UpstreamAnswer) -> str:
     """Return what the keeper of stdio servers says is wrong."""
     try:
         detail = msgspec.json.decode(await answer.read_whole_body(64 * 1024))["detail"]
@@ -295,7 +295,7 @@ def is_response_to_request_id(body: bytes, number: Any) -> bool:
     return is_response and (same or (head.id is None and head.error != NOTHING))
 
 
-def parse_response_to_request_id(body: bytes, number: Any) -> bytes | None:
+def match_response_to_request_id(body: bytes, number: Any) -> bytes | None:
     """Return the response to this number, without lone surrogates, which cannot be read; None for what is none."""
     if is_response_to_request_id(body, number):
         return body
@@ -380,7 +380,7 @@ async def relay_until_response(
     """
     if answer.media_type != "text/event-stream":
         body = await read_upstream_response_body(answer, MOST_ANSWER, within)
-        response = parse_response_to_request_id(body.removeprefix(BYTE_ORDER_MARK), number)
+        response = match_response_to_request_id(body.removeprefix(BYTE_ORDER_MARK), number)
         if response is None:
             failure_text = "sent an answer that does not match the request" if body else "gave no answer"
             raise UpstreamFailed(f"{failure_text} ({answer.status})", may_have_run=True)
@@ -391,7 +391,7 @@ async def relay_until_response(
         async for event in iterate_upstream_sse_events(answer):
             position.update_position_from_event(event)
             data = sse.extract_event_data(event)
-            response = parse_response_to_request_id(data, number) if data else None
+            response = match_response_to_request_id(data, number) if data else None
             if response is not None:
                 numbered_data = add_missing_response_id(response, number)
                 changed = await transform(numbered_data) if transform else numbered_data

@@ -25,7 +25,7 @@ from coordinator.dialects.hooks import AgentHook, ShellLines, replace_unstorable
 from coordinator.edge.hooks.guard import (
     GuardedCall,
     can_hook_be_redelivered,
-    explain_unanswered_call_to_person,
+    describe_unanswered_call_for_person,
 )
 from coordinator.edge.hooks.notes import PendingNotes
 from coordinator.edge.hooks.pending_hooks import HookApprovalWaiter
@@ -136,7 +136,9 @@ class HookEndpoint:
         self._rulings = rulings
         self._approval_waiter = approval_waiter
 
-    async def answer_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> AgentReply | None:
+    async def process_hook_and_build_reply(
+        self, call: GuardedCall, scope: Scope, receive: Receive
+    ) -> AgentReply | None:
         """Take one hook through all steps and return its answer, once it is known; None for no opinion.
 
         What policy says of the call is in `call` before anything else is done about it. Raises whatever goes
@@ -144,14 +146,14 @@ class HookEndpoint:
         """
         admission = await self.authenticate_caller(call, scope)
         with self._bodies.create_body_reservation(f"key:{admission.caller.id}") as reservation:
-            request = await self.parse_request(call, admission, reservation, scope, receive)
+            request = await self.receive_hook_request(call, admission, reservation, scope, receive)
             if call.delivery.age is not None:  # its agent has gone on
                 call.late, call.ruling = True, NO_OPINION
                 await self.record_hook_delivered_too_late(request, call.delivery.denied)
                 return None
             ruling = await self.judge_hook_call(call, request)
             active_brakes = await self.record_hook_and_find_brakes(request, ruling)
-            return await self.respond_to_hook(call, request, ruling, active_brakes)
+            return await self.decide_and_build_hook_reply(call, request, ruling, active_brakes)
 
     # --- authenticate -------------------------------------------------------------------------------------
 
@@ -163,7 +165,7 @@ class HookEndpoint:
 
     # --- parse --------------------------------------------------------------------------------------------
 
-    async def parse_request(
+    async def receive_hook_request(
         self,
         call: GuardedCall,
         admission: Admission,
@@ -178,7 +180,7 @@ class HookEndpoint:
             call, reservation, scope, receive, get_edge_operation_of_request(scope).body.key
         )
         if is_query_parameter_on(scope, "skill_hook"):
-            hook = call.hook = self.dialect.set_shell_lines_hooked_separately(hook)
+            hook = call.hook = self.dialect.copy_hook_with_separate_shell_lines(hook)
         return HookRequest(
             hook,
             admission,
@@ -211,7 +213,7 @@ class HookEndpoint:
         def parse_hook(body: bytes) -> AgentHook:
             hook = self.dialect.read_hook(body, instants.format_canonical_instant(arrived))
             if hook.unread is not None:  # one that may be a call counts as one
-                hook = replace(hook, name=self.dialect.guess_call_hook(body) or hook.name)
+                hook = replace(hook, name=self.dialect.guess_call_hook_name(body) or hook.name)
             elif hook.name in self.dialect.calls and hook.requires_tool_name and not hook.has_tool_name:
                 hook = replace(hook, unread=NO_TOOL)
             return replace(hook, sent_as=call.delivery.sent_as) if call.delivery.sent_as else hook
@@ -252,7 +254,7 @@ class HookEndpoint:
             request.caller.agent_id,
             self.dialect.name,
             request.caller.id,
-            find_moment=functools.partial(self.find_call_moment, request),
+            find_moment=functools.partial(self.build_timed_call_of_hook, request),
         )
         if hook.embedded_shell_lines is not None:
             ruling = await self.judge_call_with_shell_lines(ruling, request, hook.embedded_shell_lines)
@@ -271,9 +273,9 @@ class HookEndpoint:
         )
         return ruling
 
-    async def find_call_moment(self, request: HookRequest) -> TimedCall:
+    async def build_timed_call_of_hook(self, request: HookRequest) -> TimedCall:
         """Return the call as its session's events name it. Raises ServiceBusy."""
-        hook, call = request.hook, await self.build_hook_tool_call_request(request)
+        hook, call = request.hook, await self.get_or_build_hook_call_request(request)
         # A hook that names no call, at which the agent asks its person, comes after the one that reported the call.
         is_recorded = call.call_id is None and hook.name in self.dialect.prompts
         return TimedCall(
@@ -337,7 +339,7 @@ class HookEndpoint:
     async def judge_hook_call_by_budgets(self, request: HookRequest) -> Ruling:
         """Return what the budgets say of the call; its session is there before its first call is decided."""
         try:
-            session = await self.find_session(request)
+            session = await self.get_or_create_session_of_hook(request)
         except SignalboxError:
             return BUDGETS_UNREAD
         return await self._rulings.judge_call_budgets(
@@ -381,7 +383,7 @@ class HookEndpoint:
 
     async def record_result_of_denied_call(self, request: HookRequest, reason: str) -> None:
         """Write the result of a call that does not run, as no hook will report it."""
-        hook, call = request.hook, await self.build_hook_tool_call_request(request)
+        hook, call = request.hook, await self.get_or_build_hook_call_request(request)
         if call.call_id is not None:
             denied = self.dialect.build_denied_call_result_event(hook, call.session_id, call.call_id, reason)
             await self._recorder.write_hook_events(hook, [denied], 0, request.caller)
@@ -391,21 +393,21 @@ class HookEndpoint:
         if request.hook.name not in self.dialect.without_result:
             return
         with contextlib.suppress(SignalboxError):  # what was decided goes out all the same
-            session = await self.find_session(request)
+            session = await self.get_or_create_session_of_hook(request)
             ended = self.dialect.build_unreported_call_end_event(request.hook, session.session_id)
             if ended is not None:
                 await self._recorder.write_hook_events(request.hook, [ended], 0, request.caller)
 
-    async def find_session(self, request: HookRequest) -> RecordedHookSession:
+    async def get_or_create_session_of_hook(self, request: HookRequest) -> RecordedHookSession:
         """Return the hook's session. Raises ServiceBusy where the database does not answer soon."""
         return await self._recorder.find_or_create_hook_session(
             request.hook, request.where, within=DECIDE_WITHIN
         )
 
-    async def build_hook_tool_call_request(self, request: HookRequest) -> ToolCallRequest:
-        """Return the call that the hook asks about. Raises as `find_session` does."""
+    async def get_or_build_hook_call_request(self, request: HookRequest) -> ToolCallRequest:
+        """Return the call that the hook asks about. Raises as `get_or_create_session_of_hook` does."""
         if request.call is None:
-            session = await self.find_session(request)
+            session = await self.get_or_create_session_of_hook(request)
             request.call = self.dialect.build_tool_call_request(
                 request.hook, session.session_id, request.caller.agent_id, request.where.hostname
             )
@@ -413,7 +415,7 @@ class HookEndpoint:
 
     # --- respond ------------------------------------------------------------------------------------------
 
-    async def respond_to_hook(
+    async def decide_and_build_hook_reply(
         self,
         call: GuardedCall,
         request: HookRequest,
@@ -424,25 +426,25 @@ class HookEndpoint:
         reply: AgentReply | None = None
         if request.hook.unread is not None:
             reply = (
-                self.dialect.reply_when_no_person_decides(request.hook.name, ruling, "")
+                self.dialect.build_undecided_call_reply(request.hook.name, ruling, "")
                 if request.is_call
                 else None
             )
         elif request.is_call:
-            reply = await self.deny_call_unless_brake_released(call, request, ruling, active_brakes)
+            reply = await self.await_brake_release_or_build_denial(call, request, ruling, active_brakes)
             if reply is None and request.is_decided:
                 reply = await self.decide_call(request, ruling)
                 if ruling.decision != DENY and (reply is None or reply.denial is None):
                     # It waited for a person, or for the database; meanwhile a brake may have been put on.
-                    reply = await self.deny_call_unless_brake_released(call, request, ruling) or reply
+                    reply = await self.await_brake_release_or_build_denial(call, request, ruling) or reply
         if reply is not None and reply.denial is not None:
             with contextlib.suppress(SignalboxError):  # what was decided goes out all the same
                 await self.record_result_of_denied_call(request, reply.denial)
         else:
             await self.record_call_end_without_hook(request)
-        return await self.add_session_notes_to_reply(call, request, reply)
+        return await self.consume_session_notes_into_reply(call, request, reply)
 
-    async def deny_call_unless_brake_released(
+    async def await_brake_release_or_build_denial(
         self,
         call: GuardedCall,
         request: HookRequest,
@@ -465,21 +467,21 @@ class HookEndpoint:
             brake = await wait_for_release(host, wait=0)
             if brake is not None and host is None:
                 with contextlib.suppress(SignalboxError):  # where its session is known to run
-                    session = await self.find_session(request)
+                    session = await self.get_or_create_session_of_hook(request)
                     host = await self._gate.find_session_host(session.session_id)
                 brake = await wait_for_release(host, wait=0) if host is not None else brake
             if brake is not None:
                 call.ruling = Ruling(ASK, brake.agent_message, f"brake {brake.id}", deny_at_deadline=True)
                 brake = await wait_for_release(host, wait=request.remaining_wait - BEFORE_DEADLINE)
         call.ruling = ruling if brake is None else build_brake_ruling(brake)
-        return None if brake is None else self.dialect.reply_with_ruling(request.hook, call.ruling)
+        return None if brake is None else self.dialect.build_ruling_reply(request.hook, call.ruling)
 
     async def decide_call(self, request: HookRequest, ruling: Ruling) -> AgentReply | None:
         """Return the answer of policy or of a person, None for no opinion. Raises Gone for a caller that left."""
-        session = await self.find_session(request)
+        session = await self.get_or_create_session_of_hook(request)
         if session.driven and ruling.decision == OBSERVE:
             return None  # its runner is asked, and puts the question before people in the agent's own words
-        call = await self.build_hook_tool_call_request(request)
+        call = await self.get_or_build_hook_call_request(request)
         if ruling.decision in {ALLOW, DENY}:
             record_ruling = functools.partial(
                 tool_calls.record_policy_ruling,
@@ -489,28 +491,28 @@ class HookEndpoint:
                 now=timezone.now(),
             )
             await self._recorder.run_hook_work_in_writer(record_ruling, within=DECIDE_WITHIN)
-            return self.dialect.reply_with_ruling(request.hook, ruling)
+            return self.dialect.build_ruling_reply(request.hook, ruling)
         try:
-            return await self.ask_person(request, call, ruling)
+            return await self.await_person_verdict_on_hook(request, call, ruling)
         except SignalboxError as problem:
             if not (
                 isinstance(problem, ServiceRestarting) and can_hook_be_redelivered(request.sent_as, ruling)
             ):
                 # The guard answers; where that is a denial, the call has its result.
-                reason = explain_unanswered_call_to_person(problem, ruling)
-                reply = self.dialect.reply_when_no_person_decides(request.hook.name, ruling, reason)
+                reason = describe_unanswered_call_for_person(problem, ruling)
+                reply = self.dialect.build_undecided_call_reply(request.hook.name, ruling, reason)
                 if reply is not None and reply.denial is not None:
                     with contextlib.suppress(SignalboxError):
                         await self.record_result_of_denied_call(request, reply.denial)
             raise
 
-    async def ask_person(
+    async def await_person_verdict_on_hook(
         self, request: HookRequest, call: ToolCallRequest, ruling: Ruling
     ) -> AgentReply | None:
         """Put the call before people, wait for them, and return their answer in the agent's JSON."""
         hook = request.hook
         wait = min(request.wait, ruling.wait_seconds or request.wait)
-        timeout_reply = self.dialect.reply_to_timeout(hook, wait, deny=ruling.deny_at_deadline)
+        timeout_reply = self.dialect.build_decision_timeout_reply(hook, wait, deny=ruling.deny_at_deadline)
         request.call, settled = await self._approval_waiter.wait_for_hook_verdict(
             call,
             ruling,
@@ -529,13 +531,15 @@ class HookEndpoint:
             if request.has_no_prompt:
                 return AgentReply({"signalbox": {"held": settled["request_id"]}})
             later = (
-                self.dialect.reply_to_postpone_call(hook, request.resumes_as) if request.resumes_as else None
+                self.dialect.build_postponement_reply(hook, request.resumes_as)
+                if request.resumes_as
+                else None
             )
-            return later or self.dialect.deny_and_ask_to_retry(hook, settled)
+            return later or self.dialect.build_retryable_denial_reply(hook, settled)
         unmasked = tool_calls.restore_masked_answer_secrets(settled, request.call)
-        return self.dialect.reply_with_person_verdict(hook, request.call, unmasked or CANNOT_RUN)
+        return self.dialect.build_person_verdict_reply(hook, request.call, unmasked or CANNOT_RUN)
 
-    async def add_session_notes_to_reply(
+    async def consume_session_notes_into_reply(
         self, call: GuardedCall, request: HookRequest, reply: AgentReply | None
     ) -> AgentReply | None:
         """Return the reply with the notes that people wrote to the session's agent."""
@@ -550,7 +554,7 @@ class HookEndpoint:
         if reply is None and call.ruling is not None and call.ruling.decision in {ASK, DENY}:
             return None  # the guard has the last word
         try:
-            session = await self.find_session(request)
+            session = await self.get_or_create_session_of_hook(request)
             through = f"{AGENT_TITLES[self.dialect.name]}'s hook {request.hook.name}"
             text = await self._notes.consume_session_notes(
                 session.session_id, through, given_to=request.sent_as

@@ -68,7 +68,9 @@ class GuardedEndpoint(Protocol):
 
     dialect: Dialect
 
-    async def answer_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> AgentReply | None:
+    async def process_hook_and_build_reply(
+        self, call: GuardedCall, scope: Scope, receive: Receive
+    ) -> AgentReply | None:
         """Return the hook's answer, None for no opinion."""
 
     async def read_unauthenticated_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
@@ -84,7 +86,7 @@ class HookGuard:
         """`longest_wait` returns for how many seconds the hook of a request may wait for a person."""
         self._dialect = endpoint.dialect
         self._last_resort = (
-            endpoint.dialect.deny_unknown_call()
+            endpoint.dialect.build_unknown_call_denial()
         )  # made now: later nothing may be left that works
         self._endpoint = endpoint
         self._rulings = rulings
@@ -120,7 +122,7 @@ class HookGuard:
         problem: Exception | None = None
         try:
             async with asyncio.timeout(self._longest_wait(scope) + LATE):
-                reply = await self._endpoint.answer_hook(call, scope, receive)
+                reply = await self._endpoint.process_hook_and_build_reply(call, scope, receive)
         except Exception as error:
             problem = error
         except asyncio.CancelledError:
@@ -190,11 +192,11 @@ class HookGuard:
             if call.ruling is None:
                 await self._rulings.refresh_policy_rules()
             # Which hook about a call it is, None for one that may be any other, and what policy says at worst.
-            name = call.hook.name if call.hook is not None else self._dialect.guess_call_hook(call.body)
+            name = call.hook.name if call.hook is not None else self._dialect.guess_call_hook_name(call.body)
             ruling = call.ruling or self.find_strictest_hook_ruling(call)
             if problem is not None and call.hook is not None and name is not None:
                 log_undecided_hook(call.hook, problem)
-            fallback_reason = explain_unanswered_call_to_person(problem, ruling)
+            fallback_reason = describe_unanswered_call_for_person(problem, ruling)
             if name is not None and call.unread is not None and call.ruling is None:
                 is_broken = call.hook is not None or isinstance(problem, UnprocessableRequest)
                 ruling, fallback_reason = (
@@ -206,7 +208,7 @@ class HookGuard:
             return (
                 None
                 if name is None
-                else self._dialect.reply_when_no_person_decides(name, ruling, fallback_reason)
+                else self._dialect.build_undecided_call_reply(name, ruling, fallback_reason)
             )
         except Exception:
             log.exception("A hook is denied because Signalbox met an error")
@@ -255,7 +257,7 @@ def can_hook_be_redelivered(sent_as: str | None, ruling: Ruling | None) -> bool:
     return sent_as is not None and ruling is not None and ruling.decision == ASK and ruling.deny_at_deadline
 
 
-def explain_unanswered_call_to_person(problem: Exception | None, ruling: Ruling) -> str:
+def describe_unanswered_call_for_person(problem: Exception | None, ruling: Ruling) -> str:
     """Return why nobody could be asked, for the person at the agent's prompt; nothing where nobody need be."""
     if ruling.decision != ASK:
         return ""

@@ -20,7 +20,7 @@ from coordinator.feed.reader import FeedChange
 from coordinator.lib.fair_queue import clear_current_caller
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import FeedHub
-from coordinator.sessions.notes import format_notes_for_agent, sessions_with_waiting_notes
+from coordinator.sessions.notes import find_session_ids_with_pending_notes, format_notes_for_agent
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class PendingNotes:
             first()
             taking.cancel()
 
-    async def add_session_notes_to_response(
+    async def consume_session_notes_into_response(
         self, session_id: str, through: str, response: bytes, event: bytes | None
     ) -> tuple[bytes, bytes | None]:
         """Return a call's response with the notes of its session, and without its event where it carries any."""
@@ -110,7 +110,9 @@ class PendingNotes:
             while self._until <= loop.time():
                 # A note that is written meanwhile sets it back.
                 self._until = loop.time() + NOTES_CACHE_SECONDS
-                self._waiting = await self._threads.run_in_thread(sessions_with_waiting_notes, timezone.now())
+                self._waiting = await self._threads.run_in_thread(
+                    find_session_ids_with_pending_notes, timezone.now()
+                )
         except Exception as problem:
             log.warning("It cannot be read for whom notes wait: %s", str(problem).strip())
             self._until = loop.time() + WITHIN

@@ -96,7 +96,7 @@ class HookApprovalWaiter:
             call_request = replace(call_request, waiter=uuid.uuid4().hex)
             taken_calls = [call_id for hook, call_id in self._calls if hook == call_request.hook_name]
             call_request = await self._threads.run_in_thread(
-                tool_calls.identify_pending_call, call_request, taken_calls
+                tool_calls.attach_pending_call_id, call_request, taken_calls
             )
             calls = [(call_request.hook_name, call_request.call_id)] if call_request.call_id else []
             self._calls.update(calls)
@@ -189,11 +189,11 @@ class HookApprovalWaiter:
             shared_request = await self._threads.run_in_thread(
                 tool_calls.find_call_question_answer, row.request_id, call_request, timezone.now()
             )
-            return shared_request or await self.record_hook_request_deferred(
+            return shared_request or await self.defer_hook_request_if_outlasting(
                 row, waiter, f"Nobody answered in Signalbox within {waiter.wait:.0f} s."
             )
         if settled is None and not has_caller_gone and waiter.outlasts:
-            pending_hook = await self.record_hook_request_deferred(row, waiter, RESTART)
+            pending_hook = await self.defer_hook_request_if_outlasting(row, waiter, RESTART)
             if pending_hook is not SILENCE:
                 return pending_hook
         leaving = self.close_hook_request_in_background(
@@ -206,7 +206,7 @@ class HookApprovalWaiter:
             raise ServiceRestarting(RESTART)
         return TERMINAL
 
-    async def record_hook_request_deferred(
+    async def defer_hook_request_if_outlasting(
         self, row: PermissionRequest, waiter: HookWaiter, reason: str
     ) -> Settled:
         """Record that the agent is asked to wait, where its request outlasts this hook; else return SILENCE."""

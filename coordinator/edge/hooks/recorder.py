@@ -32,7 +32,7 @@ from coordinator.edge.ingest.write_queue import (
     ReadBack,
     WriteJob,
     WriteResult,
-    build_not_written_error,
+    count_and_build_not_written_error,
 )
 from coordinator.errors import NotFound, QuotaReached, ServiceBusy, SignalboxError
 from coordinator.identity.keys import KeyIdentity
@@ -286,7 +286,7 @@ class HookRecorder:
         line = self.dialect.read_attached_usage_limits(hook, now)
         at = instants.parse_instant(line.at) if line is not None else None
         if line is not None and at is not None:
-            limits.record_limits(
+            limits.record_subscription_limit_readings(
                 self.dialect.name, location.hostname or "", line.limits, reported_at=at, now=now
             )
 
@@ -303,7 +303,7 @@ class HookRecorder:
         self, hook: AgentHook, work: Coroutine[Any, Any, T]
     ) -> asyncio.Task[T | SignalboxError]:
         """Run `work` in a task that outlives its caller."""
-        task = asyncio.create_task(self.run_or_record_lost_hook(hook, work))
+        task = asyncio.create_task(self.run_hook_write_or_return_error(hook, work))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         return task
@@ -331,7 +331,7 @@ class HookRecorder:
         if remaining_losses:
             self._lost[hook.session] = remaining_losses
 
-    async def run_or_record_lost_hook(
+    async def run_hook_write_or_return_error(
         self, hook: AgentHook, work: Coroutine[Any, Any, T]
     ) -> T | SignalboxError:
         """Do `work`, to the end; return its result or why it failed, for a caller that still waits."""
@@ -341,7 +341,7 @@ class HookRecorder:
             refusal = problem
             log.error("A hook %s of %s is lost: %s", hook.name, hook.session, problem.detail)
         except Exception:
-            refusal = build_not_written_error()
+            refusal = count_and_build_not_written_error()
             log.exception("A hook %s of %s is lost", hook.name, hook.session)
         self._lost.setdefault(hook.session, Counter())[hook.name] += 1
         return refusal
@@ -441,7 +441,7 @@ class HookRecorder:
                 )
             )
         if piece is not None:
-            text = sessions.assemble_message_from_pieces(session_id, piece)
+            text = sessions.store_piece_or_complete_message(session_id, piece)
             return (
                 [dialect.build_complete_message_event(hook, session_id, piece.message_id, text)]
                 if text

@@ -22,7 +22,7 @@ from django.http.cookie import parse_cookie
 from django.utils import timezone
 
 from coordinator.actions.people import keys
-from coordinator.api.auth import parse_request_api_key, refuse_browser_requests, require_local_caller
+from coordinator.api.auth import parse_request_api_key, require_local_caller, require_non_browser_request
 from coordinator.edge.http.client_addresses import get_client_address, is_forwarded_by_proxy
 from coordinator.edge.http.messages import (
     Headers,
@@ -166,7 +166,7 @@ class Authenticator:
         Where no key is asked for, no browser is let in: what is held may do something, such as claim a run.
         """
         if not settings.API_AUTH:
-            refuse_browser_requests(decode_headers(headers))
+            require_non_browser_request(decode_headers(headers))
         return await self.build_admission(
             functools.partial(
                 self.authenticate_api_key_caller, scope, headers, *get_edge_operation_of_request(scope).scopes

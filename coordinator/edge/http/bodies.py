@@ -77,9 +77,9 @@ class RequestBodies:
         while len(arriving) > most and (slowest := next(iter(arriving))).began < now - BODY_GRACE_SECONDS:
             self.abort_slow_body(slowest, now)
         if self._count > ARRIVING_IN_ALL:
-            self.abort_slow_body(self.find_slowest_body(), now)
+            self.abort_slow_body(self.find_oldest_body_of_busiest_sender(), now)
 
-    def find_slowest_body(self) -> BodyReservation:
+    def find_oldest_body_of_busiest_sender(self) -> BodyReservation:
         most = max(self._arriving, key=lambda sender: len(self._arriving[sender]))
         return next(iter(self._arriving[most]))
 

@@ -182,7 +182,7 @@ class WsgiExchange:
         return length.isdigit() and int(length) <= WHOLE_BYTES
 
     @property
-    def build_response_start_message(self) -> Message:
+    def response_start_message(self) -> Message:
         return {"type": "http.response.start", "status": self.status, "headers": self.headers}
 
     async def send_complete_response(self, send: Send) -> None:
@@ -190,7 +190,7 @@ class WsgiExchange:
         if self.disconnected.is_set():
             return
         body = b"" if self.environ["REQUEST_METHOD"] == "HEAD" else self.body
-        await send(self.build_response_start_message)
+        await send(self.response_start_message)
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
     def stream_from_thread(self, loop: asyncio.AbstractEventLoop, send: Send) -> None:
@@ -202,7 +202,7 @@ class WsgiExchange:
             if self.disconnected.is_set():
                 raise ClientGone
             started_at = time.monotonic()
-            future = asyncio.run_coroutine_threadsafe(await_send(send(message)), loop)
+            future = asyncio.run_coroutine_threadsafe(wrap_send_as_coroutine(send(message)), loop)
             try:
                 future.result(GRACE)
             except (TimeoutError, OSError) as problem:
@@ -214,7 +214,7 @@ class WsgiExchange:
                 raise ClientGone
 
         try:
-            push_message(self.build_response_start_message)
+            push_message(self.response_start_message)
             if self.environ["REQUEST_METHOD"] != "HEAD":
                 for chunk in self.iterate_response_chunks():
                     push_message({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -237,7 +237,7 @@ class WsgiExchange:
             close()
 
 
-async def await_send(sending: Awaitable[None]) -> None:
+async def wrap_send_as_coroutine(sending: Awaitable[None]) -> None:
     await sending
 
 

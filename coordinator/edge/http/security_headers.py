@@ -14,7 +14,7 @@ SafeHeaders = tuple[tuple[bytes, bytes], ...]
 NO_PAGE = b"default-src 'none'; frame-ancestors 'none'"
 
 
-def add_security_headers(send: Send, headers: SafeHeaders) -> Send:
+def wrap_send_with_security_headers(send: Send, headers: SafeHeaders) -> Send:
     """Return `send` with what an answer lacks of the `headers` added."""
 
     async def send_with_headers(message: Message) -> None:

@@ -46,7 +46,7 @@ def parse_new_event(text: bytes | msgspec.Raw, path: JsonPath = ("body",)) -> Ne
     try:
         event = _decode(text)
         if is_json_possibly_deep(text):
-            check_storable_value(msgspec.json.decode(text), (), 0)
+            require_storable_value(msgspec.json.decode(text), (), 0)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, UnstorableValue):
         event = validate_event_with_pydantic(bytes(text), path)
     event.source = "executor"  # not for the caller to say
@@ -69,7 +69,7 @@ class UnstorableValue(Exception):
 def validate_event_with_pydantic(raw: bytes, path: JsonPath) -> NewEvent:
     value = parse_json_body(raw, path)
     try:
-        check_storable_value(value, (), 0)
+        require_storable_value(value, (), 0)
         model = _Event.model_validate(value)
     except UnstorableValue as unfit:
         validation_error = {
@@ -132,24 +132,24 @@ def build_json_invalid_error(path: JsonPath, position: int, message: str) -> Fau
     }
 
 
-def check_storable_value(value: Any, path: JsonPath, depth: int) -> None:
+def require_storable_value(value: Any, path: JsonPath, depth: int) -> None:
     """Raise _Unfit at the first number, text or depth that cannot be kept faithfully on both engines."""
     if depth > DEEPEST:
         raise UnstorableValue(path[:3], f"Nested deeper than {DEEPEST} levels")
     if isinstance(value, str):
-        check_storable_text(value, path)
+        require_storable_text(value, path)
     elif isinstance(value, float) and not math.isfinite(value):
         raise UnstorableValue(path, "Number out of range")
     elif isinstance(value, dict):
         for name, item in value.items():
-            check_storable_text(name, path)
-            check_storable_value(item, (*path, name), depth + 1)
+            require_storable_text(name, path)
+            require_storable_value(item, (*path, name), depth + 1)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            check_storable_value(item, (*path, index), depth + 1)
+            require_storable_value(item, (*path, index), depth + 1)
 
 
-def check_storable_text(text: str, path: JsonPath) -> None:
+def require_storable_text(text: str, path: JsonPath) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -125,9 +125,9 @@ class ConnectionAcceptor:
         self._opening: set[asyncio.Task[Any]] = set()
         self._closed = False
         listening.setblocking(False)
-        self.watch_listening_socket()
+        self.start_accepting_connections()
 
-    def watch_listening_socket(self) -> None:
+    def start_accepting_connections(self) -> None:
         if not self._closed and self._listening.fileno() >= 0:
             self._loop.add_reader(self._listening.fileno(), self.accept_connection)
 
@@ -151,7 +151,7 @@ class ConnectionAcceptor:
 
     def pause_accepting(self, seconds: float) -> None:
         self._loop.remove_reader(self._listening.fileno())
-        self._loop.call_later(seconds, self.watch_listening_socket)
+        self._loop.call_later(seconds, self.start_accepting_connections)
 
     def close(self) -> None:
         """Take no more."""
@@ -245,11 +245,11 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         for server in self.servers:
             server.close()
         self.asgi.release_pending_requests()
-        closing = self.loop.create_task(self.close_idle_connections())
+        closing = self.loop.create_task(self.close_connections_as_they_idle())
         await super()._shutdown()
         closing.cancel()
 
-    async def close_idle_connections(self) -> None:
+    async def close_connections_as_they_idle(self) -> None:
         """Close each connection once it waits for a next request; who has not asked yet may for SPEAKS_WITHIN."""
         until = self.loop.time() + SPEAKS_WITHIN
         while True:

@@ -193,7 +193,7 @@ class DrivingEndpoint:
         if ruling.decision == ALLOW and is_question_tool(call_request.tool):
             ruling = NO_OPINION  # no rule knows the answer
         if ruling.decision not in {ALLOW, DENY}:
-            return await self.wait_for_person_answer(
+            return await self.submit_question_and_wait_briefly(
                 question, call_request, ruling, admission, disconnect=disconnect, until=until
             )
         by, now = admission.caller.caller_actor, timezone.now()
@@ -207,7 +207,7 @@ class DrivingEndpoint:
         handed = None
         if unwrap_gateway_call_name(call_request.tool) is not None:
             handed = await self._threads.run_in_thread(
-                session_keys.find_key_of_session, call_request.session_id
+                session_keys.find_session_key_id_and_agent, call_request.session_id
             )
         key_id, agent_id = handed or (None, call_request.agent_id)
         ruling = await self._rulings.judge_tool_call(
@@ -216,7 +216,7 @@ class DrivingEndpoint:
             agent_id,
             call_request.program,
             key_id,
-            find_moment=functools.partial(find_call_moment, call_request),
+            find_moment=functools.partial(build_timed_call_of_request, call_request),
         )
         agents = (call_request.agent_id, call_request.program)
         if handed is None:
@@ -230,7 +230,7 @@ class DrivingEndpoint:
         gateway_will_ask = DECIDED_AT_GATEWAY in (ruling, by_budgets) and ruling.decision == OBSERVE
         return replace(ruling, decision=ALLOW) if gateway_will_ask else ruling
 
-    async def wait_for_person_answer(
+    async def submit_question_and_wait_briefly(
         self,
         question: PermissionQuestion,
         call_request: ToolCallRequest,
@@ -248,7 +248,7 @@ class DrivingEndpoint:
         row = await self._threads.run_in_thread(put_question)
         with self._waits.poll_limit.acquire_slot(admission.caller.name):
             answer = await self._waits.wait_until(
-                lambda: permissions.build_question_answer(row.request_id, question, timezone.now()),
+                lambda: permissions.load_question_outcome(row.request_id, question, timezone.now()),
                 topics=[f"permission_requests:{row.pk}"],
                 timeout=max(0.0, until - time.monotonic()),
                 still_allowed=admission.require_still_allowed,
@@ -299,7 +299,7 @@ class DrivingEndpoint:
         return await self._writer.perform_in_transaction(work, deadline=time.monotonic() + WRITE_WITHIN)
 
 
-async def find_call_moment(call_request: ToolCallRequest) -> TimedCall:
+async def build_timed_call_of_request(call_request: ToolCallRequest) -> TimedCall:
     """Return the call as its session's events name it."""
     return TimedCall(
         call_request.session_id,

@@ -105,7 +105,7 @@ class EventIngestEndpoint:
                 partial(parse_event_batch, content_type=kind), body
             )
             parsed = await await_until_deadline(
-                self.refuse_foreign_events(caller, parsed), max(deadline, time.monotonic() + 1)
+                self.replace_foreign_events_with_refusals(caller, parsed), max(deadline, time.monotonic() + 1)
             )
 
             def make_batch_answer(outcomes: Sequence[Outcome]) -> bytes:
@@ -124,7 +124,7 @@ class EventIngestEndpoint:
             )
         await send_json(send, 200, answer)
 
-    async def refuse_foreign_events(self, caller: KeyIdentity, parsed: Parsed) -> Parsed:
+    async def replace_foreign_events_with_refusals(self, caller: KeyIdentity, parsed: Parsed) -> Parsed:
         """Return the batch with a refusal in place of each event of a session that is not the caller's."""
         session_ids = {item.session_id for item in parsed if isinstance(item, NewEvent)}
         refused = await self._rights.find_cached_session_write_refusals(caller, session_ids)

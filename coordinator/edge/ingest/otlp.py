@@ -25,8 +25,8 @@ from coordinator.dialects.otlp_common import (
     MOST_NAME,
     OmittedRecordCounts,
     SessionReport,
+    build_trace_session_id,
     trace_origin,
-    trace_session_name,
 )
 from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
 from coordinator.dialects.otlp_traces import convert_otlp_traces_to_reports
@@ -139,7 +139,9 @@ class TelemetryEndpoint:
     ) -> tuple[int, str]:
         """Write what they say; return how many events were refused, and why the first."""
         events = (
-            await self._threads.run_in_thread(assign_events_to_sessions, reports, caller, timezone.now())
+            await self._threads.run_in_thread(
+                create_sessions_and_assign_events, reports, caller, timezone.now()
+            )
             if reports
             else []
         )
@@ -194,7 +196,7 @@ def parse_telemetry(
     return reports, notes
 
 
-def assign_events_to_sessions(
+def create_sessions_and_assign_events(
     reports: list[SessionReport], key: KeyIdentity, now: datetime
 ) -> list[NewEvent]:
     """Give each event its session, one that this key may write into; made where there is none."""
@@ -205,11 +207,11 @@ def assign_events_to_sessions(
     times = first_and_last_report_times(reports, now)
     for report in reports:
         if report.thread is not None and report.session not in subagents:
-            subagents[report.session] = sessions.find_session_of_subagent_thread(
+            subagents[report.session] = sessions.find_subagent_session_and_name(
                 report.session, report.thread, key
             )
         if (above := subagents.get(report.session)) is not None:
-            events += assign_subagent_usage_to_parent(report.events, *above)
+            events += iterate_subagent_usage_for_parent(report.events, *above)
             continue
         if report.session not in known_sessions:
             if report.only_known and sessions.find_session_id_by_executor_id(report.session, key) is None:
@@ -227,7 +229,7 @@ def assign_events_to_sessions(
                 continue
             event.session_id = known_session.session_id
             if event.event_type in STOP_EVENTS:
-                if sessions.is_session_over(known_session.session_id):
+                if sessions.is_session_finished(known_session.session_id):
                     continue  # an earlier report of its end may have more detail
                 if is_session_active_after_end(event, times[report.session][1], now):
                     event.event_type = TURN_END
@@ -245,24 +247,26 @@ def merge_trace_reports_into_session(
     sessions_by_trace: dict[str, str] = {}
     joined_reports = []
     for report in reports:
-        trace, unnamed = report.trace, trace_session_name(report.trace or "")
+        trace, unnamed = report.trace, build_trace_session_id(report.trace or "")
         if trace is None:
             joined_reports.append(report)
             continue
         if trace not in sessions_by_trace:
             if report.session != unnamed:
-                sessions.set_trace_session_executor_id(unnamed, report.session, trace_origin(trace), key, now)
+                sessions.assign_executor_or_merge_trace_session(
+                    unnamed, report.session, trace_origin(trace), key, now
+                )
                 sessions_by_trace[trace] = report.session
             else:
                 sessions_by_trace[trace] = (
-                    sessions.find_session_of_origin(trace_origin(trace), key) or unnamed
+                    sessions.find_executor_id_by_origin(trace_origin(trace), key) or unnamed
                 )
         session = sessions_by_trace[trace] if report.session == unnamed else report.session
         joined_reports.append(replace(report, session=session))
     return joined_reports
 
 
-def assign_subagent_usage_to_parent(
+def iterate_subagent_usage_for_parent(
     events: Iterable[NewEvent], session_id: str, name: str
 ) -> Iterator[NewEvent]:
     """Yield a sub-agent thread's usage, in the session that started it; its hooks report all else there."""
@@ -297,7 +301,9 @@ def parse_event_time_or_now(event: NewEvent, now: datetime) -> datetime:
 
 def is_session_active_after_end(end: NewEvent, last: datetime, now: datetime) -> bool:
     at = parse_event_time_or_now(end, now)
-    return last > at or sessions.has_active_run_or_events_after(end.session_id, instants.to_microseconds(at))
+    return last > at or sessions.has_active_run_or_events_after(
+        end.session_id, instants.instant_to_microseconds(at)
+    )
 
 
 def encode_partial_success(kind: str, form: bytes, rejected: int, reason: str) -> bytes:

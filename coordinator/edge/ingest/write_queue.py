@@ -289,19 +289,19 @@ class GroupWriter:
         with self._some:
             job.given_up = not job.begun
         if job.given_up:
-            refuse_write_job(job, build_not_written_error)
+            refuse_write_job(job, count_and_build_not_written_error)
         else:
             job.alarm = job.loop.call_later(
-                job.answer_timeout, refuse_write_job, job, build_write_outcome_unknown_error
+                job.answer_timeout, refuse_write_job, job, count_and_build_outcome_unknown_error
             )
 
-    def mark_jobs_begun(self, group: list[WriteJob]) -> list[WriteJob]:
+    def begin_live_jobs_refuse_expired(self, group: list[WriteJob]) -> list[WriteJob]:
         """Mark as begun, and return, the jobs that somebody still waits for and that have time left."""
         latest = time.monotonic() + GIVE_UP_BEFORE
         with self._some:
             for job in group:
                 job.begun = job.deadline > latest and not job.given_up
-        deliver_write_results((job, build_not_written_error()) for job in group if not job.begun)
+        deliver_write_results((job, count_and_build_not_written_error()) for job in group if not job.begun)
         return [job for job in group if job.begun]
 
     def mark_jobs_undone(self, group: list[WriteJob]) -> None:
@@ -319,11 +319,11 @@ class GroupWriter:
         with self._some:
             if self._stopping:
                 raise ServiceBusy("The server is stopping. Try again in a moment.", retry_after=1)
-            self.count_waiting_job(job)
+            self.reserve_queue_capacity_for_job(job)
             self._queue.put(job.caller, job)
             self._some.notify()
 
-    def count_waiting_job(self, job: WriteJob) -> None:
+    def reserve_queue_capacity_for_job(self, job: WriteJob) -> None:
         """Count the job as waiting. Raises ServiceBusy where its caller would have more waiting than it leaves free."""
         caller_load = self._by_caller.get(job.caller) or QueueLoad()
         events = self._all.events + caller_load.events + 2 * len(job.items)
@@ -336,7 +336,7 @@ class GroupWriter:
         for load in (caller_load, self._all):
             load.add_job_to_load(job)
 
-    def uncount_waiting_job(self, job: WriteJob) -> None:
+    def release_queue_capacity_of_job(self, job: WriteJob) -> None:
         """Count the job as waiting no more."""
         caller_load = self._by_caller[job.caller]
         for load in (caller_load, self._all):
@@ -351,7 +351,11 @@ class GroupWriter:
                 self.write_group(group)
             except Exception:  # the writer must never die: waiting callers are asked to retry
                 log.exception("The writer failed on a group of %d", len(group))
-                refusal = build_write_outcome_unknown_error if self._committing else build_not_written_error
+                refusal = (
+                    count_and_build_outcome_unknown_error
+                    if self._committing
+                    else count_and_build_not_written_error
+                )
                 deliver_write_results((job, refusal()) for job in group)
             finally:
                 self._began = None
@@ -363,14 +367,14 @@ class GroupWriter:
                 self._some.wait()
             group = self._queue.pop_next_batch(GROUP_EVENTS, lambda job: len(job.items))
             for job in group:
-                self.uncount_waiting_job(job)
+                self.release_queue_capacity_of_job(job)
             return group
 
     def write_group(self, group: list[WriteJob]) -> None:
         """Write the group in one transaction; where that fails for its content, each job in its own."""
         close_broken_database_connections()
         found_twin = is_retry = False
-        while group := self.mark_jobs_begun(group):
+        while group := self.begin_live_jobs_refuse_expired(group):
             self._committing = False
             try:
                 results = self.commit_group(group)
@@ -387,7 +391,7 @@ class GroupWriter:
                     continue
                 log.warning("Events could not be written: %s", str(problem).strip())
                 lost = self._committing and locks.is_commit_uncertain(problem)
-                refusal = build_write_outcome_unknown_error if lost else build_not_written_error
+                refusal = count_and_build_outcome_unknown_error if lost else count_and_build_not_written_error
                 results = [refusal() for _ in group]
             except DatabaseError as problem:
                 if len(group) > 1:
@@ -425,7 +429,7 @@ class GroupWriter:
                 for job in group
                 if job.make is not None
                 and id(job) not in by_job
-                and (problem := make_job_events(job, job.make, now)) is not None
+                and (problem := build_job_events_or_return_error(job, job.make, now)) is not None
             }
             plain = [
                 job for job in group if job.make_answer is None and job.work is None and id(job) not in by_job
@@ -447,13 +451,13 @@ class GroupWriter:
                     sizes[job.caller] += job.size
             sums = self._quotas.add_stored_bytes(sizes, now)
             self._committing = True
-        self._quotas.remember_key_sums(sums, now)
+        self._quotas.cache_committed_byte_sums(sums, now)
         return results
 
     def find_quota_refusals(self, group: Sequence[WriteJob], now: datetime) -> dict[int, Any]:
         """Return the refusals of those whose keys may store nothing more today."""
         jobs = [job for job in group if job.work is None]
-        self._quotas.load_key_sums({job.caller for job in jobs}, now)
+        self._quotas.cache_stored_byte_sums({job.caller for job in jobs}, now)
         return {
             id(job): refusal
             for job in jobs
@@ -461,7 +465,7 @@ class GroupWriter:
         }
 
 
-def make_job_events(job: WriteJob, make: MakeEvents, now: datetime) -> Exception | None:
+def build_job_events_or_return_error(job: WriteJob, make: MakeEvents, now: datetime) -> Exception | None:
     """Have a job's events made; return what goes wrong with that, the database apart: it is its caller's alone."""
     try:
         with transaction.atomic():
@@ -530,7 +534,7 @@ def count_new_events(outcomes: Sequence[Outcome]) -> int:
     return sum(isinstance(outcome, RecordedEvent) and outcome.event_id is not None for outcome in outcomes)
 
 
-def build_not_written_error() -> ServiceBusy:
+def count_and_build_not_written_error() -> ServiceBusy:
     """The refusal of events that were not written."""
     meters.BUSY.add()
     return ServiceBusy(
@@ -538,7 +542,7 @@ def build_not_written_error() -> ServiceBusy:
     )
 
 
-def build_write_outcome_unknown_error() -> ServiceBusy:
+def count_and_build_outcome_unknown_error() -> ServiceBusy:
     """The refusal of events that may have been written."""
     meters.BUSY.add()
     return ServiceBusy(
@@ -554,7 +558,7 @@ def convert_database_error_to_refusal(problem: DatabaseError) -> SignalboxError:
             f"The database cannot hold this event: {str(problem).strip().splitlines()[0]}"
         )
     log.error("An event could not be written", exc_info=problem)
-    return build_not_written_error()
+    return count_and_build_not_written_error()
 
 
 def release_job_waiter(job: WriteJob) -> None:

@@ -51,7 +51,7 @@ class ReadinessEndpoint:
             await send_json(send, 200, {"status": "ready"})
 
     async def collect_readiness_problems(self) -> list[str]:
-        reasons = self.find_stuck_threads()
+        reasons = self.describe_stuck_threads()
         try:
             async with asyncio.timeout(DATABASE_WITHIN):
                 reasons += await self._threads.run_in_thread(self.find_database_problems)
@@ -61,7 +61,7 @@ class ReadinessEndpoint:
             reasons.append("The database cannot be read.")
         return reasons
 
-    def find_stuck_threads(self) -> list[str]:
+    def describe_stuck_threads(self) -> list[str]:
         reasons = []
         if self._writer.seconds_stuck() > WRITER_STUCK:
             reasons.append("The writer of events is stuck.")

@@ -94,7 +94,9 @@ class PolicyCache:
             self._dropped = set()
             try:
                 policy = await self._threads.run_in_thread(
-                    load_policy_rows, {a for a, _ in wanted_pairs}, {s for _, s in wanted_pairs}
+                    load_access_policy_from_database,
+                    {a for a, _ in wanted_pairs},
+                    {s for _, s in wanted_pairs},
                 )
             except Exception as problem:  # whatever it is, nobody may be left waiting
                 if not isinstance(problem, DatabaseError | ThreadsClosed):
@@ -128,7 +130,7 @@ class PolicyCache:
         self._hub.feed.remove_watcher()
 
 
-def load_policy_rows(agent_ids: set[str], server_ids: set[str]) -> AccessPolicy:
+def load_access_policy_from_database(agent_ids: set[str], server_ids: set[str]) -> AccessPolicy:
     return access.load_policy_for_agents(agent_ids, server_ids, timezone.now())
 
 

@@ -135,7 +135,7 @@ class PolicyRulings:
         tool = (unwrap_gateway_call_name(tool) or tool) if through_gateway else tool
         ruling = by_wrapper = NO_OPINION
         if snapshot:
-            about, unread = await self.recall_call_history(
+            about, unread = await self.add_needed_history_to_call_text(
                 snapshot, tool, about, agent_id, program, find_moment=find_moment
             )
             judge_by_rules = functools.partial(
@@ -155,7 +155,7 @@ class PolicyRulings:
             tool_rules.stricter_ruling(ruling, by_wrapper) if by_wrapper.decision in {ASK, DENY} else ruling
         )
 
-    async def recall_call_history(
+    async def add_needed_history_to_call_text(
         self,
         snapshot: PolicySnapshot,
         tool: str,
@@ -172,19 +172,19 @@ class PolicyRulings:
             snapshot.rules, tool, about, agent_id, program, servers=snapshot.managed.servers
         )
         return (
-            await self.load_call_history_from_database(needs, about, find_moment)
-            if needs
-            else (about, NO_OPINION)
+            await self.add_history_or_ask_ruling(needs, about, find_moment) if needs else (about, NO_OPINION)
         )
 
-    async def load_call_history_from_database(
+    async def add_history_or_ask_ruling(
         self, needs: HistoryNeeds, about: CallText, find_moment: FindMoment
     ) -> tuple[CallText, Ruling]:
         """Return the call's text with what was recorded before it; a person is asked where that cannot be read."""
         try:
             async with asyncio.timeout(READ_WITHIN):
                 moment = await find_moment()
-                history = await self._threads.run_in_thread(history_queries.load_call_history, needs, moment)
+                history = await self._threads.run_in_thread(
+                    history_queries.evaluate_history_conditions, needs, moment
+                )
         except Exception as problem:
             log.warning("What was recorded before a call cannot be read, so it is asked: %s", str(problem))
             return about, HISTORY_UNREAD
@@ -311,7 +311,7 @@ class PolicyRulings:
         managed_servers = self._snapshot.managed
         try:
             async with asyncio.timeout(READ_WITHIN):
-                policy = await self.merge_server_policies(
+                policy = await self.load_merged_server_policy(
                     managed_servers.find_server_tools_of_call(tool), agent_id
                 )
         except Exception as problem:
@@ -320,7 +320,9 @@ class PolicyRulings:
         verdict = managed_servers.decide_call_by_grants(policy, tool, agent_id, timezone.now())
         return tool_rules.ruling_from_grant_verdict(verdict) if verdict else NO_OPINION
 
-    async def merge_server_policies(self, server_tools: Sequence[ServerTool], agent_id: str) -> AccessPolicy:
+    async def load_merged_server_policy(
+        self, server_tools: Sequence[ServerTool], agent_id: str
+    ) -> AccessPolicy:
         """Return the rows of all servers that a call may mean."""
         pairs = {(agent_id, server_id) for server_id, _ in server_tools}
         together = AccessPolicy()
@@ -367,7 +369,7 @@ def compute_offline_blocked_tools(snapshot: PolicySnapshot, caller: PartialCall)
     if any(spent_budget.can_apply_to_agents(names) for spent_budget in snapshot.spent):
         return [(offline_blocking.HOLD, "*")]
     managed_servers = snapshot.managed
-    return offline_blocking.list_tools_blocked_while_offline(
+    return offline_blocking.build_offline_tool_lines(
         snapshot.rules, caller, grants_deny=managed_servers.strict, servers=managed_servers.servers
     )
 
@@ -394,7 +396,7 @@ def load_policy_snapshot() -> PolicySnapshot:
     spent = tuple(
         acting_budget
         for acting_budget in acting
-        if not acting_budget.is_lifted(now) and budgets.is_budget_spent(acting_budget, now)
+        if not acting_budget.is_lifted(now) and budgets.is_budget_spent_or_uncountable(acting_budget, now)
     )
     rules = tool_rules.load_saved_tool_rules()
     return PolicySnapshot(

@@ -52,7 +52,7 @@ class ChatEndpoint:
             DisconnectWatcher(receive) as disconnect_watcher,
         ):
             answer: dict[str, Any] | None = await self._waits.wait_until(
-                functools.partial(chat.load_unanswered_messages, agent_id, position),
+                functools.partial(chat.build_unanswered_messages_response, agent_id, position),
                 topics=[f"chat_messages:{agent_id}"],
                 timeout=timeout,
                 still_allowed=admission.require_still_allowed,
@@ -60,7 +60,7 @@ class ChatEndpoint:
             )
         if not disconnect_watcher.happened:
             await admission.require_still_allowed()
-            if answer and speaks_as_agent(admission.caller, agent_id):
+            if answer and can_key_speak_as_agent(admission.caller, agent_id):
                 sent_to = chat.parse_message_position(answer["after"])
                 await self._threads.run_in_thread(actions.mark_messages_sent_to_agent, agent_id, sent_to)
             await send_json(send, 200, answer or {"messages": [], "after": str(position)})
@@ -68,11 +68,11 @@ class ChatEndpoint:
 
 def begin_wait_and_record_reading(caller: KeyIdentity, agent_id: str, after: str | None) -> MessagePosition:
     position = find_wait_start_position(agent_id, after)
-    if speaks_as_agent(caller, agent_id):
+    if can_key_speak_as_agent(caller, agent_id):
         agent_power.refresh_agent_last_seen(agent_id, timezone.now())
         actions.mark_messages_read_by_agent(agent_id, position)
     return position
 
 
-def speaks_as_agent(caller: KeyIdentity, agent_id: str) -> bool:
+def can_key_speak_as_agent(caller: KeyIdentity, agent_id: str) -> bool:
     return agent_id in caller.bound_agents and bool(caller.scopes & SPEAK_AS_AGENTS)

@@ -86,7 +86,7 @@ class LongPollEndpoint:
             scope, "timeout", default=VERDICT_TIMEOUT, most=LONGEST_VERDICT_WAIT
         )
         request_row = await self._threads.run_in_thread(
-            approvals.find_visible_request, request_id, admission.caller, timezone.now()
+            approvals.require_visible_request, request_id, admission.caller, timezone.now()
         )
         current_request_state = approvals.current_request_state(request_row, timezone.now())
         if (
@@ -104,7 +104,9 @@ class LongPollEndpoint:
         if not disconnect_watcher.happened:
             await admission.require_still_allowed()
             await send_json(
-                send, 200, answer or await self._threads.run_in_thread(build_current_verdict, request_id)
+                send,
+                200,
+                answer or await self._threads.run_in_thread(load_current_verdict_answer, request_id),
             )
 
     async def wait_for_poll_answer(
@@ -155,8 +157,8 @@ def is_query_parameter_on(scope: Scope, name: str) -> bool:
     return parse_query_string(scope["query_string"]).get(name, [""])[-1] == "on"
 
 
-def build_current_verdict(request_id: str) -> dict[str, Any]:
-    return verdicts.build_requester_answer(approvals.find_permission_request(request_id), timezone.now())
+def load_current_verdict_answer(request_id: str) -> dict[str, Any]:
+    return verdicts.build_requester_answer(approvals.require_permission_request(request_id), timezone.now())
 
 
 def claim_runner_work_if_connected(
@@ -168,4 +170,4 @@ def claim_runner_work_if_connected(
 
 
 def abandon_disconnected_runner_poll(runner_id: str, answer: dict[str, Any] | None) -> None:
-    runners.abandon_runner_poll(runner_id, answer, timezone.now())
+    runners.requeue_undelivered_poll_answer(runner_id, answer, timezone.now())

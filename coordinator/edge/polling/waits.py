@@ -161,7 +161,7 @@ class LongPollWaiters:
             ):
                 while True:
                     changed.clear()  # before the check: what changes while it runs is looked at again
-                    poll_result, pause = await self.run_poll_check(check, still_allowed)
+                    poll_result, pause = await self.run_check_and_get_recheck_delay(check, still_allowed)
                     remaining_seconds = deadline - asyncio.get_running_loop().time()
                     if (
                         poll_result is not None
@@ -175,7 +175,7 @@ class LongPollWaiters:
             self._hub.feed.remove_watcher()
             del self._waiting[changed]
 
-    async def run_poll_check(
+    async def run_check_and_get_recheck_delay(
         self, check: Callable[[], T | None], still_allowed: Callable[[], Awaitable[object]]
     ) -> tuple[T | None, float]:
         """Return what `check` finds, and for how long nobody need look again."""
@@ -188,7 +188,7 @@ class LongPollWaiters:
             )
             return None, LOOK_AGAIN
 
-    def answer_all_waiters_now(self) -> None:
+    def close_and_answer_all_waiters(self) -> None:
         """Answer every waiter now, with what its check finds or None."""
         self._closing = True
         self.recheck_waiters()

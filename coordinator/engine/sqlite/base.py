@@ -40,14 +40,14 @@ def decode_text_bytes(stored: bytes) -> str:
         return UnreadableText(stored.decode("utf-8", "backslashreplace"))
 
 
-def read_text_column(value: Any, *_: object) -> Any:
+def normalize_stored_text(value: Any, *_: object) -> Any:
     """Return a text column's value as text."""
     if value is None or isinstance(value, str):
         return value
     return UnreadableText(decode_text_bytes(value) if isinstance(value, bytes) else value)
 
 
-def read_integer_column(value: Any, expression: Any = None, *_: object) -> Any:
+def normalize_stored_integer(value: Any, expression: Any = None, *_: object) -> Any:
     """Return an integer column's value: an int or, where it is no whole number, its text.
 
     What was computed of such values, as a sum, is the nearest integer that a column holds; None where there is none.
@@ -57,22 +57,22 @@ def read_integer_column(value: Any, expression: Any = None, *_: object) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(expression, Col):
-        return UnreadableText(read_text_column(value))
+        return UnreadableText(normalize_stored_text(value))
     return round(max(min(value, _LARGEST), -_LARGEST)) if isinstance(value, float) else None
 
 
-def read_bytes_column(value: Any, *_: object) -> Any:
+def normalize_stored_bytes(value: Any, *_: object) -> Any:
     """Return a BLOB column's value as bytes."""
     if value is None or isinstance(value, bytes):
         return value
     return str(value).encode()
 
 
-def read_boolean_column(value: Any, *_: object) -> bool | None:
+def normalize_stored_boolean(value: Any, *_: object) -> bool | None:
     """Return what SQLite takes the value for in a condition: a text counts as the number that it begins with."""
     if value is None or isinstance(value, int | float):
         return None if value is None else bool(value)
-    number = _NUMBER.match(read_text_column(value))
+    number = _NUMBER.match(normalize_stored_text(value))
     return bool(number and float(number[0]))
 
 
@@ -82,11 +82,11 @@ _INTEGERS = (
     "PositiveIntegerField", "PositiveBigIntegerField", "PositiveSmallIntegerField",
 )  # fmt: skip
 READERS: dict[str, Callable[..., Any]] = {
-    "TextField": read_text_column,
-    "CharField": read_text_column,
-    "BinaryField": read_bytes_column,
-    "BooleanField": read_boolean_column,
-    **dict.fromkeys(_INTEGERS, read_integer_column),
+    "TextField": normalize_stored_text,
+    "CharField": normalize_stored_text,
+    "BinaryField": normalize_stored_bytes,
+    "BooleanField": normalize_stored_boolean,
+    **dict.fromkeys(_INTEGERS, normalize_stored_integer),
 }
 
 

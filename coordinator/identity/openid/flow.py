@@ -67,7 +67,7 @@ def begin_sign_in_flow(
     more = {} if purpose == "sign in" else {"prompt": "login", "max_age": "0"}
     with tokens.create_provider_client(redirect_uri=provider_redirect_uri()) as client:
         address, _ = client.create_authorization_url(
-            provider.provider_description()["authorization_endpoint"],
+            provider.get_or_fetch_provider_description()["authorization_endpoint"],
             state=flow.state,
             code_verifier=flow.verifier,
             nonce=flow.nonce,
@@ -111,7 +111,8 @@ def redeem_and_verify_sign_in(
     `issuer` is who says to have sent them (RFC 9207), "" if nobody does.
     """
     provider_sends_issuer = (
-        provider.provider_description().get("authorization_response_iss_parameter_supported") is True
+        provider.get_or_fetch_provider_description().get("authorization_response_iss_parameter_supported")
+        is True
     )
     if (issuer or provider_sends_issuer) and issuer != settings.OIDC_ISSUER:
         raise SignInRefused(f"the answer comes from {issuer!r}")

@@ -73,7 +73,7 @@ def fetch_discovery_document() -> dict[str, Any]:
 
 
 def fetch_provider_keys() -> KeySet:
-    listed = fetch_provider_json(provider_description()["jwks_uri"]).get("keys")
+    listed = fetch_provider_json(get_or_fetch_provider_description()["jwks_uri"]).get("keys")
     usable = [
         key
         for key in (listed if isinstance(listed, list) else [])
@@ -106,20 +106,20 @@ def clear_provider_cache() -> None:
     set_provider_unresponsive(silent=False)
 
 
-def provider_description() -> dict[str, Any]:
+def get_or_fetch_provider_description() -> dict[str, Any]:
     """Return the provider's discovery document. Raises ProviderUnreachable."""
     description: dict[str, Any] = _description.get_or_fetch()
     return description
 
 
-def provider_keys(*, refetch: bool = False) -> KeySet:
+def get_or_fetch_provider_keys(*, refetch: bool = False) -> KeySet:
     """Return the provider's keys; `refetch` asks for one that is not among them. Raises ProviderUnreachable."""
-    provider_description()  # before, since in_time does not nest
+    get_or_fetch_provider_description()  # before, since in_time does not nest
     key_set: KeySet = _keys.get_or_fetch(KEYS_NOT_AGAIN_FOR if refetch else FETCH_CACHE_SECONDS)
     return key_set
 
 
 def accepted_signature_algorithms() -> list[str]:
     """Return the signatures that count, of those that the provider makes."""
-    algorithms = provider_description().get("id_token_signing_alg_values_supported") or ["RS256"]
+    algorithms = get_or_fetch_provider_description().get("id_token_signing_alg_values_supported") or ["RS256"]
     return [name for name in ALGORITHMS if name in algorithms]

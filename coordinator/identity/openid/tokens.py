@@ -24,7 +24,7 @@ LONGEST_SUBJECT = 255  # characters, as the standard has it
 
 def create_provider_client(**options: Any) -> ProviderClient:
     """Return Authlib's client for our registration at the provider."""
-    listed = provider.provider_description().get("token_endpoint_auth_methods_supported") or []
+    listed = provider.get_or_fetch_provider_description().get("token_endpoint_auth_methods_supported") or []
     method = "client_secret_basic"
     if not settings.OIDC_CLIENT_SECRET:
         method = "none"
@@ -42,7 +42,7 @@ def create_provider_client(**options: Any) -> ProviderClient:
 
 def redeem_authorization_code(code: str, *, verifier: str, redirect_uri: str) -> dict[str, Any]:
     """Return the token endpoint's answer for a code. Raises SignInRefused and Unreachable."""
-    endpoint = provider.provider_description()["token_endpoint"]
+    endpoint = provider.get_or_fetch_provider_description()["token_endpoint"]
 
     def fetch_token_answer() -> dict[str, Any]:
         with create_provider_client(redirect_uri=redirect_uri) as session:
@@ -87,17 +87,17 @@ def verify_id_token(
         raise SignInRefused(f"the id_token: {type(problem).__name__}: {problem}") from None
     if claims["iat"] < requested_at.timestamp() - SKEW:
         raise SignInRefused("the id_token was issued before it was asked for")
-    complete = add_userinfo_claims(claims, answer.get("access_token"))
+    complete = fetch_and_merge_userinfo_claims(claims, answer.get("access_token"))
     require_complete_groups(complete)
     return build_provider_identity(complete)
 
 
-def add_userinfo_claims(claims: dict[str, Any], access_token: object) -> dict[str, Any]:
+def fetch_and_merge_userinfo_claims(claims: dict[str, Any], access_token: object) -> dict[str, Any]:
     """Return the claims with those that some providers send from userinfo alone; the token's claims count first.
 
     Raises SignInRefused where that endpoint names somebody else, and Unreachable.
     """
-    endpoint = provider.provider_description().get("userinfo_endpoint")
+    endpoint = provider.get_or_fetch_provider_description().get("userinfo_endpoint")
     lacking = find_claim_by_path(claims, settings.OIDC_GROUPS_CLAIM) is None or not storable_text_claim(
         claims, settings.OIDC_NAME_CLAIM
     )
@@ -131,9 +131,9 @@ def decode_signed_token(raw: str) -> jwt.Token:
     """Return the token if a key of the provider's signed it; an unknown key is looked for once more."""
     registry = JWSRegistry(algorithms=provider.accepted_signature_algorithms(), strict_check_header=False)
     try:
-        return jwt.decode(raw, provider.provider_keys(), registry=registry)
+        return jwt.decode(raw, provider.get_or_fetch_provider_keys(), registry=registry)
     except InvalidKeyIdError:
-        return jwt.decode(raw, provider.provider_keys(refetch=True), registry=registry)
+        return jwt.decode(raw, provider.get_or_fetch_provider_keys(refetch=True), registry=registry)
 
 
 def build_provider_identity(claims: dict[str, Any]) -> OpenIdIdentity:

@@ -122,14 +122,14 @@ class Command(BaseCommand):
 
     def print_public_key(self, options: dict[str, Any]) -> None:
         try:
-            self.stdout.write(keys.load_audit_signer().public_verifier.public_key_text)
+            self.stdout.write(keys.load_or_create_audit_signer().public_verifier.public_key_text)
         except keys.KeyUnusable as problem:
             raise CommandError(str(problem)) from None
 
     def rotate_audit_key(self, options: dict[str, Any]) -> None:
         now = timezone.now()
         try:
-            old = self.seal_log_with_old_key(now)
+            old = self.seal_log_and_return_old_public_key(now)
             new = keys.replace_audit_key().public_verifier.public_key_text
         except (keys.KeyUnusable, sealing.InconsistentLog, OSError) as problem:
             raise CommandError(str(problem)) from None
@@ -146,11 +146,11 @@ class Command(BaseCommand):
         self.stdout.write(f"The new public key. Write it down outside this machine:\n{new}")
 
     @staticmethod
-    def seal_log_with_old_key(now: datetime) -> str | None:
+    def seal_log_and_return_old_public_key(now: datetime) -> str | None:
         """Seal what is there and return the old public key; None where the old key is lost."""
         if not keys.audit_key_path().exists():
             return None
-        old = keys.load_audit_signer().public_verifier.public_key_text
+        old = keys.load_or_create_audit_signer().public_verifier.public_key_text
         sealing.sign_audit_checkpoint(now)
         return old
 

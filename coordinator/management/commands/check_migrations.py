@@ -20,7 +20,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         startup.require_database_connection()
-        findings = migrating.judge_pending_migrations()
+        findings = migrating.list_pending_migration_safety_findings()
         if not findings:
             self.stdout.write("No migration is pending.")
             return

@@ -59,7 +59,7 @@ class Command(BaseCommand):
                 live.require_reachable_server(options["url"])
             except live.ServerUnreachable as problem:
                 raise CommandError(str(problem)) from None
-        startup.prepare_database(migrate=True, say=self.stdout.write)
+        startup.check_and_migrate_database(migrate=True, say=self.stdout.write)
         if not options["live"] or options["anyway"] or not fill.is_database_in_use():
             self.fill_with_demo_data(options)
         if options["live"]:

@@ -23,7 +23,7 @@ from coordinator.actions.importing import (
 )
 from coordinator.actions.importing.outcomes import CappedReportLines
 from coordinator.errors import SignalboxError
-from coordinator.importing.blueprint_files import find_agents_folder
+from coordinator.importing.blueprint_files import default_agents_folder_path
 from coordinator.importing.import_files import MOST_BYTES
 from coordinator.importing.source_database import SourceDatabase
 from coordinator.operations import startup
@@ -67,14 +67,14 @@ class Command(BaseCommand):
         if options["agents"] is not None and not options["agents"].is_dir():
             raise CommandError(f"{options['agents']} is no folder.")
         try:
-            source = self.open_foreign_database(options["path"], write=write, now=now)
+            source = self.open_source_database_or_record_failure(options["path"], write=write, now=now)
             try:
                 done = import_database(
                     source,
                     now=now,
                     write=write,
                     with_policy=options["with_policy"],
-                    agents_folder=options["agents"] or find_agents_folder(options["path"]),
+                    agents_folder=options["agents"] or default_agents_folder_path(options["path"]),
                     progress=self.show_table_progress,
                 )
             finally:
@@ -91,7 +91,9 @@ class Command(BaseCommand):
                 f" All else {'was' if write else 'would be'} imported."
             )
 
-    def open_foreign_database(self, path: Path, *, write: bool, now: datetime) -> SourceDatabase:
+    def open_source_database_or_record_failure(
+        self, path: Path, *, write: bool, now: datetime
+    ) -> SourceDatabase:
         try:
             return SourceDatabase(path, Path(settings.DATA_DIR))
         except SignalboxError as problem:

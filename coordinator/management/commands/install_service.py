@@ -51,7 +51,7 @@ class Command(BaseCommand):
         dry = options["dry_run"]
         if not dry and os.geteuid() != 0:
             raise CommandError("Only root may do this. Use sudo, or --dry-run to see what it would do.")
-        done = self.run_service_steps(list(steps), dry=dry)
+        done = self.run_or_print_service_steps(list(steps), dry=dry)
         if not done:
             self.stdout.write("There is nothing to do.")
         if not dry:
@@ -59,7 +59,7 @@ class Command(BaseCommand):
                 installed, removed=options["remove"], with_data=options["delete_data"]
             )
 
-    def run_service_steps(self, steps: list[Step], *, dry: bool) -> int:
+    def run_or_print_service_steps(self, steps: list[Step], *, dry: bool) -> int:
         for step, act in steps:
             self.stdout.write(f"would {step}" if dry and not step.startswith(COMMANDS) else step)
             if not dry:

@@ -52,12 +52,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if os.environ.get("SIGNALBOX_MOVING") != "on":
-            self.rerun_command_on_target_database(options)
+            self.exec_command_with_target_database(options)
             return
         try:
             move = DatabaseMove(options["source"], self.print_line, mend=options["mend"])
             if options["dry_run"]:
-                move.check_everything_movable()
+                move.require_everything_movable()
                 return
             move.move_database_rows(timezone.now())
         except sqlite3.Error as problem:
@@ -69,7 +69,7 @@ class Command(BaseCommand):
             raise CommandError(f"PostgreSQL: {message} Nothing was moved.") from problem
         self.print_line(NEXT_STEPS.format(target=startup.describe_database(), source=options["source"]))
 
-    def rerun_command_on_target_database(self, options: dict[str, Any]) -> None:
+    def exec_command_with_target_database(self, options: dict[str, Any]) -> None:
         """Execute this command again with the target as its database, so that all of our code works on that."""
         source = options["source"] or self.configured_sqlite_path()
         rerun_command = [

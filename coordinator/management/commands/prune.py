@@ -24,7 +24,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--dry-run", action="store_true", help="show what would be deleted, and change nothing"
         )
-        for rule in pruning.load_retention_rules():
+        for rule in pruning.build_retention_rules():
             parser.add_argument(
                 f"--{rule.name}",
                 type=float,
@@ -34,9 +34,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         write, now = not options["dry_run"], timezone.now()
-        names = [rule.name.replace("-", "_") for rule in pruning.load_retention_rules()]
+        names = [rule.name.replace("-", "_") for rule in pruning.build_retention_rules()]
         self.stdout.write(f"{'what':<15}{'kept for':>12}{'rows':>12}{'size':>12}")
-        for rule in pruning.load_retention_rules(**{name: options[name] for name in names}):
+        for rule in pruning.build_retention_rules(**{name: options[name] for name in names}):
             pruned = pruning.apply_retention_rule(
                 rule, now, write=write, progress=partial(self.show_prune_progress, rule)
             )

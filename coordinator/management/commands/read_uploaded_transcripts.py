@@ -61,9 +61,11 @@ class Command(import_transcripts.Command):
                 f"No transcripts of {options['agent']!r} are known, but of: {', '.join(TRANSCRIPTS)}."
             )
         is_local = not settings.API_AUTH and options["key"] == LOCAL_PROGRAM.id
-        identity = LOCAL_PROGRAM if is_local else keys.find_key_identity(options["key"], timezone.now())
+        identity = (
+            LOCAL_PROGRAM if is_local else keys.require_valid_key_identity(options["key"], timezone.now())
+        )
         with tempfile.TemporaryDirectory(dir=settings.DATA_DIR, prefix="transcripts-") as folder:
-            unpack_transcripts(Path(folder))
+            unpack_transcript_archive_from_stdin(Path(folder))
             os.chdir(folder)  # so that places are named as on the machine
             transcript_files = transcripts.find_transcripts(Path("."), program.is_one)
             taking = TranscriptImport(
@@ -108,7 +110,7 @@ class Command(import_transcripts.Command):
         self.stdout.write(json.dumps(answer))
 
 
-def unpack_transcripts(folder: Path) -> None:
+def unpack_transcript_archive_from_stdin(folder: Path) -> None:
     """Unpack the archive on standard input within its budget. Raises CommandError."""
     left_bytes = MOST_UNPACKED_BYTES
     try:

@@ -35,7 +35,7 @@ class Command(BaseCommand):
         argument_list = argv[2:]
         if not {"-h", "--help", "--list"} & set(argument_list):
             try:
-                key = ensure_runner_key(timezone.now())
+                key = get_or_create_runner_key_file(timezone.now())
                 argument_list = [*argument_list, "--key-file", str(key), "--private", str(settings.DATA_DIR)]
             except (OperationalError, ProgrammingError) as problem:
                 first_line = str(problem).strip().splitlines()[0]
@@ -62,7 +62,7 @@ def local_server_url() -> str:
     return f"http://{listening_sockets.join_host_port(host, settings.BIND_PORT)}"
 
 
-def ensure_runner_key(now: datetime) -> Path:
+def get_or_create_runner_key_file(now: datetime) -> Path:
     """Return the file with the runner's key; makes file and key where there is no valid one."""
     path = Path(settings.DATA_DIR) / KEY_FILE
     if path.exists() and keys.find_api_key_id(path.read_text().strip()) is not None:

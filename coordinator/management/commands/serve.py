@@ -40,7 +40,7 @@ from coordinator.lib import worker_metrics as figures
 from coordinator.mcp.hosting import keeper_process
 from coordinator.operations import restarting, startup
 from coordinator.operations.doctor import shared_user
-from coordinator.operations.doctor.settings import find_conflicting_settings
+from coordinator.operations.doctor.settings import check_conflicting_settings
 
 IF_IT_RUNS = (
     "`signalbox manage restart` restarts it. Stop it to start another, or choose another SIGNALBOX_DATA_DIR."
@@ -77,10 +77,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Prepare everything that can fail with a clear line, then become the server."""
-        for check in find_conflicting_settings():
+        for check in check_conflicting_settings():
             self.stderr.write(self.style.WARNING(f"{check.message} {check.remedy}"))
         if options["check"]:
-            sys.exit(self.check_server_can_start(migrate=not options["no_migrate"]))
+            sys.exit(self.rehearse_server_start(migrate=not options["no_migrate"]))
         files = listening_sockets.open_or_inherit_listening_sockets()
         lock = startup.lock_data_folder(settings.DATA_DIR, files.lock, remedy=IF_IT_RUNS)
         if files.problem:
@@ -92,25 +92,25 @@ class Command(BaseCommand):
         preload_worker_code()
         GunicornServer(workers, files, lock).run()
 
-    def check_server_can_start(self, *, migrate: bool) -> int:
+    def rehearse_server_start(self, *, migrate: bool) -> int:
         """Do what a start does, beside a server that runs; return the exit status. Raises CommandError."""
         pending = startup.needs_migration(migrate=migrate, say=self.stdout.write)
-        startup.prepare_static_files(say=self.stdout.write)
+        startup.collect_static_files_if_changed(say=self.stdout.write)
         preload_worker_code()
         importlib.import_module("coordinator.asgi")
         return MUST_MIGRATE if pending else 0
 
     def migrate_and_collect_static_files(self, options: dict[str, Any], workers: int) -> None:
         """Migrate the database, collect static files, and print what people need to know."""
-        startup.prepare_database(
+        startup.check_and_migrate_database(
             migrate=not options["no_migrate"], say=self.stdout.write, migrate_anyway=options["migrate_anyway"]
         )
-        startup.prepare_static_files(say=self.stdout.write)
+        startup.collect_static_files_if_changed(say=self.stdout.write)
         figures.remove_stale_worker_metrics()
         self.stdout.write(f"Signalbox is at {settings.PUBLIC_URL} ({workers} workers). Ctrl-C stops it.")
         if shared := shared_user.find_shared_user_problem(os.geteuid()):
             self.stdout.write(self.style.WARNING(f"{shared} {shared_user.REMEDY}"))
-        if welcome := first_sign_in_message():
+        if welcome := create_first_sign_in_message():
             self.stdout.write(f"Nobody can sign in yet. {welcome}")
         self.stdout.flush()
 
@@ -132,14 +132,14 @@ def run_in_child(work: Callable[[], object]) -> None:
         sys.exit(code if code > 0 else 128 - code)
 
 
-def first_sign_in_message() -> str:
+def create_first_sign_in_message() -> str:
     """Say how the first administrator comes in, by a fresh one-time link as a rule; "" where somebody has."""
     if not setup.is_setup_open():
         return ""
     if not settings.PASSWORD_SIGN_IN:
         return setup.build_no_password_notice()
     link = (
-        f"{settings.PUBLIC_URL}{reverse('accounts:setup')}?token={setup.create_setup_token(timezone.now())}"
+        f"{settings.PUBLIC_URL}{reverse('accounts:setup')}?token={setup.replace_setup_token(timezone.now())}"
     )
     return f"Create the first administrator here:\n  {link}"
 
@@ -198,25 +198,25 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
         if self._former_end_by is None and all(map(has_worker_sent_heartbeat, self.WORKERS.values())):
             self._former_end_by = time.monotonic() + FORMER_END_WITHIN_SECONDS
             restarting.write_start_outcome_to_lock_file(self._lock, restarting.READY)
-            self.signal_processes_before_restart(signal.SIGTERM)
+            self.signal_processes_of_previous_start(signal.SIGTERM)
         elif self._former and time.monotonic() > (self._former_end_by or float("inf")):
-            self.signal_processes_before_restart(signal.SIGKILL)
+            self.signal_processes_of_previous_start(signal.SIGKILL)
 
-    def signal_processes_before_restart(self, number: signal.Signals) -> None:
+    def signal_processes_of_previous_start(self, number: signal.Signals) -> None:
         """Send a signal to those workers and helpers of before the restart that still run."""
-        self._former = [pid for pid in self._former if is_running_child(pid)]
+        self._former = [pid for pid in self._former if reap_child_and_check_running(pid)]
         for pid in self._former:
             os.kill(pid, number)
 
     def stop(self, graceful: bool = True) -> None:
         """Stop all workers, those of before the restart too."""
-        self.signal_processes_before_restart(signal.SIGTERM)
+        self.signal_processes_of_previous_start(signal.SIGTERM)
         super().stop(graceful)
 
     def reload(self) -> None:
         """Become the code as it is now, if that can be started: gunicorn calls this on SIGHUP."""
         restarting.write_start_outcome_to_lock_file(self._lock, restarting.RESTARTING)
-        status = self.check_newer_code_can_start()
+        status = self.run_start_check_of_newer_code()
         if status is None:  # told to stop meanwhile
             return
         if status not in (0, MUST_MIGRATE):
@@ -234,7 +234,7 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - as this process was started
 
-    def check_newer_code_can_start(self) -> int | None:
+    def run_start_check_of_newer_code(self) -> int | None:
         """Return the exit status of `serve --check`, None where a signal to stop comes before that."""
         trial = subprocess.Popen([sys.executable, *sys.orig_argv[1:], "--check"])  # noqa: S603 - ours
         while (status := wait_for_process_exit(trial, seconds=0.1)) is None:
@@ -264,7 +264,7 @@ def has_worker_sent_heartbeat(worker: Any) -> bool:
     return bool(worker.tmp.last_update() <= time.monotonic())
 
 
-def is_running_child(pid: int) -> bool:
+def reap_child_and_check_running(pid: int) -> bool:
     """Say whether the process is a child of this one and has not ended."""
     try:
         return os.waitpid(pid, os.WNOHANG) == (0, 0)

@@ -34,7 +34,7 @@ def build_tool_error(message: McpMessage, text: str, about: dict[str, Any] | Non
     return build_result_response(message.id, value)
 
 
-def build_refusal(message: McpMessage, text: str, about: dict[str, Any] | None = None) -> bytes:
+def build_refusal_response(message: McpMessage, text: str, about: dict[str, Any] | None = None) -> bytes:
     """Return why a call, or another request, did not run, in the form that its client understands."""
     if message.method == "tools/call":
         return build_tool_error(message, text, about)

@@ -44,7 +44,7 @@ class CachedCall:
     def build_cache_key(self, sign_in: str) -> str:
         """Return the key of the call's result; `sign_in` names whose sign-in at the server goes with it."""
         identity = json.dumps([self.scope, self.server_id, self.tool, self.agent_id, sign_in]).encode()
-        return hash_value_with_hmac(identity + b"\n" + self.question)
+        return hmac_cached_result_value(identity + b"\n" + self.question)
 
 
 class CallParams(msgspec.Struct):
@@ -74,7 +74,7 @@ def tool_result_cache_seconds(server: UpstreamServer, tool: str) -> int:
     return server.find_tool_limits(tool).cache_seconds or 0
 
 
-def build_cached_result_scope(server: UpstreamServer, tool: str) -> str:
+def hash_cached_result_scope(server: UpstreamServer, tool: str) -> str:
     """Return what is the same for all results of a tool until it changes, its server, its credentials or its limits."""
     known_tool = server.tools[tool]
     parts = [
@@ -86,7 +86,7 @@ def build_cached_result_scope(server: UpstreamServer, tool: str) -> str:
         known_tool.changed_at,
         asdict(server.find_tool_limits(tool)),
     ]
-    return hash_value_with_hmac(json.dumps(parts, default=str).encode())
+    return hmac_cached_result_value(json.dumps(parts, default=str).encode())
 
 
 def build_cached_call(
@@ -108,7 +108,7 @@ def build_cached_call(
         question = _encode_canonical([dialect, json.loads(arguments, parse_int=Decimal, parse_float=Decimal)])
     except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError):
         return None
-    return CachedCall(server.name, tool, agent_id, seconds, build_cached_result_scope(server, tool), question)
+    return CachedCall(server.name, tool, agent_id, seconds, hash_cached_result_scope(server, tool), question)
 
 
 def extract_cachable_result(response: bytes) -> bytes | None:
@@ -143,6 +143,6 @@ def build_cached_response(number: Any, result: bytes, age_seconds: int) -> bytes
     return _encode({"jsonrpc": "2.0", "id": number, "result": fields})
 
 
-def hash_value_with_hmac(value: bytes) -> str:
+def hmac_cached_result_value(value: bytes) -> str:
     """Return a digest that says nothing of the value to who reads the database."""
     return salted_hmac("mcp cached result", value, algorithm="sha256").hexdigest()

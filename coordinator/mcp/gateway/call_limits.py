@@ -95,6 +95,6 @@ def merge_strictest_call_limits(limits: Mapping[str, CallLimits]) -> CallLimits:
     )
 
 
-def has_result_limits() -> bool:
+def has_any_server_result_limit() -> bool:
     """Say whether any server's results have a limit, so that clients may have to read the rest of one."""
     return McpCallLimit.objects.filter(result_bytes__isnull=False).exists()

@@ -76,7 +76,7 @@ def elicitation_mode(params: Any) -> str:
     return "url" if isinstance(params, dict) and params.get("mode") == "url" else "form"
 
 
-def can_client_ask(capabilities: Mapping[str, Any], mode: str) -> bool:
+def can_client_present_elicitation(capabilities: Mapping[str, Any], mode: str) -> bool:
     """Say whether a client says that it can put a question of this mode to its person."""
     declared = capabilities.get("elicitation")
     if not isinstance(declared, dict):

@@ -31,7 +31,7 @@ class LimitedResult:
     rest: str | None = None
 
 
-def limit_response_size(response: bytes, limits: CallLimits, stored_id: str) -> LimitedResult:
+def apply_result_limits_to_response(response: bytes, limits: CallLimits, stored_id: str) -> LimitedResult:
     """Return a response within its limits; `stored_id` is where the rest will be read, if there is one."""
     max_bytes = limits.result_bytes
     is_long = max_bytes is not None and len(response) > max_bytes

@@ -15,7 +15,7 @@ from coordinator.mcp.servers.tools import (
     UNREADABLE_CURSOR,
     ToolDefinition,
     ToolListing,
-    build_tool_listing,
+    parse_decoded_tool_listing,
 )
 
 _encode = msgspec.json.Encoder().encode
@@ -52,7 +52,7 @@ def parse_listing_page(body: bytes) -> ToolListingPage | None:
         result = _fields(answer["result"])
         refuse_keys_differing_in_case(result, "tools")
         items = [bytes(item) for item in _items(result["tools"])]
-        listing = build_tool_listing(
+        listing = parse_decoded_tool_listing(
             {"tools": [decode_tool_or_none(item) for item in items], "nextCursor": read_next_cursor(result)}
         )
         positions = {tool.position for tool in listing.left_out}
@@ -98,7 +98,7 @@ def convert_to_last_listing_page(page: ToolListingPage, cut_off: str) -> ToolLis
     return replace(page, result=result, listing=replace(page.listing, cut_off=cut_off))
 
 
-def may_be_tools_list_response(data: bytes) -> bool:
+def is_possible_tools_list_response(data: bytes) -> bool:
     """Say whether a message is a response with tools for somebody who reads it, or cannot be read."""
     try:
         fields = msgspec.json.decode(data).items()
@@ -171,7 +171,7 @@ def replace_tool_member(raw: bytes, member: str, text: str) -> bytes:
     return _encode(fields)
 
 
-def replace_listed_tools(page: ToolListingPage, tools: list[bytes]) -> bytes:
+def build_listing_response_with_tools(page: ToolListingPage, tools: list[bytes]) -> bytes:
     """Return the answer with these tools in place of its own; everything else stays as it came.
 
     It is one agent's now: a cache that others share must not keep it.

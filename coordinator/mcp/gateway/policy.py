@@ -70,7 +70,7 @@ def judge_gateway_call(
         judge_by_rules(rules, server, name, arguments_as_rule_text(arguments), caller),
         tool_rules.ruling_from_grant_verdict(verdict),
     )
-    if is_changed_definition_unaccepted(server, verdict, known_tool):
+    if is_tool_blocked_by_definition_change(server, verdict, known_tool):
         return tool_rules.stricter_ruling(ruling, Ruling(DENY, NOT_ACCEPTED, "gateway"))
     return ruling
 
@@ -95,7 +95,7 @@ def judge_non_tool_gateway_request(
     return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_from_grant_verdict(verdict))
 
 
-def judge_server_request(
+def evaluate_server_request_by_policy(
     rules: Sequence[DecisionRule],
     verdict: Verdict,
     server: UpstreamServer,
@@ -124,8 +124,10 @@ def judge_server_request_from_database(
     """Decide about a request of the server to its client by what is in the database at this instant."""
     verdict = access.resolve_tool_access(caller.agent_id, server.name, "", at)
     rules = tool_rules.load_saved_tool_rules()
-    ruling = judge_server_request(rules, verdict, server, method, caller=caller, arguments=arguments)
-    return add_budget_ruling(ruling, caller, at)
+    ruling = evaluate_server_request_by_policy(
+        rules, verdict, server, method, caller=caller, arguments=arguments
+    )
+    return tighten_ruling_by_budgets(ruling, caller, at)
 
 
 def gateway_call_history_needs(
@@ -133,7 +135,7 @@ def gateway_call_history_needs(
 ) -> HistoryNeeds:
     """Return what the rules must know of the time before a call of a tool."""
     needs, text = HistoryNeeds(), arguments_as_rule_text(arguments)
-    for program in list_possible_programs(rules, caller):
+    for program in list_possible_client_programs(rules, caller):
         needs = needs.merge_needs(
             tool_rules.find_history_needed_by_rules(
                 rules,
@@ -171,19 +173,19 @@ def judge_by_rules(
         tool_rules.decide_by_tool_rules, rules, name, text, caller.agent_id, servers=[server.name]
     )
     ruling = decide(caller.program)
-    for program in list_possible_programs(rules, caller):
+    for program in list_possible_client_programs(rules, caller):
         other = decide(program)
         if other.decision in {DENY, ASK}:
             ruling = tool_rules.stricter_ruling(ruling, other)
     return ruling
 
 
-def list_possible_programs(rules: Sequence[DecisionRule], caller: GatewayCaller) -> list[str]:
+def list_possible_client_programs(rules: Sequence[DecisionRule], caller: GatewayCaller) -> list[str]:
     """Return the programs that the client may be: what it says first, then none we know, and each of the rules'."""
     return [caller.program, *sorted({"", *(rule.program for rule in rules)} - {caller.program})]
 
 
-def is_changed_definition_unaccepted(server: UpstreamServer, verdict: Verdict, tool: ListedTool) -> bool:
+def is_tool_blocked_by_definition_change(server: UpstreamServer, verdict: Verdict, tool: ListedTool) -> bool:
     """Say whether a changed definition waits for a person. (The grants in memory may know of it a moment later.)"""
     if not tool.is_changed:
         return False
@@ -211,7 +213,7 @@ def can_agent_see_tool(
     ]
     return all(
         can_program_see_tool(naming_rules, caller.agent_id, program)
-        for program in list_possible_programs(rules, caller)
+        for program in list_possible_client_programs(rules, caller)
     )
 
 
@@ -245,13 +247,13 @@ def judge_gateway_request_from_database(
     verdict = access.resolve_tool_access(caller.agent_id, server.name, "" if is_read else name, at)
     rules = tool_rules.load_saved_tool_rules()
     if moment is not None and (needs := gateway_call_history_needs(rules, server, name, caller, arguments)):
-        caller = replace(caller, history=history_queries.load_call_history(needs, moment))
+        caller = replace(caller, history=history_queries.evaluate_history_conditions(needs, moment))
     judge = judge_non_tool_gateway_request if is_read else judge_gateway_call
     ruling = judge(rules, verdict, server, name, caller=caller, arguments=arguments)
-    return add_budget_ruling(ruling, caller, at), verdict
+    return tighten_ruling_by_budgets(ruling, caller, at), verdict
 
 
-def add_budget_ruling(ruling: Ruling, caller: GatewayCaller, at: datetime) -> Ruling:
+def tighten_ruling_by_budgets(ruling: Ruling, caller: GatewayCaller, at: datetime) -> Ruling:
     """Return the stricter of a ruling and what the budgets say of the caller's session; itself without a session."""
     if caller.session_id is None:
         return ruling

@@ -76,10 +76,10 @@ def find_server_requests_in_response(response: bytes) -> list[ServerRequest]:
     """Return what the response to a request asks of the client: in a result, or addresses to open in an error."""
     required: list[ServerRequest] = []
     try:
-        for raw in select_members(_fields(response), "result"):
-            for requests in select_members(_fields(raw), "inputrequests"):
+        for raw in select_raw_members_ignoring_case(_fields(response), "result"):
+            for requests in select_raw_members_ignoring_case(_fields(raw), "inputrequests"):
                 required += parse_input_requests(requests)
-        for raw in select_members(_fields(response), "error"):
+        for raw in select_raw_members_ignoring_case(_fields(response), "error"):
             required += parse_url_elicitations_in_error(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return required  # a result that is no object asks nothing
@@ -93,9 +93,9 @@ def rebuild_input_required_result(response: bytes) -> bytes | None:
     """
     try:
         fields = _fields(response)
-        results = select_members(fields, "result")
+        results = select_raw_members_ignoring_case(fields, "result")
         result = _fields(fields["result"])
-        server_request = select_members(result, "inputrequests")
+        server_request = select_raw_members_ignoring_case(result, "inputrequests")
         requests = _decode(result["inputRequests"])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
         return None
@@ -160,7 +160,7 @@ def has_repeated_json_key(data: bytes) -> bool:
     return False
 
 
-def select_members(fields: dict[str, msgspec.Raw], folded_name: str) -> list[msgspec.Raw]:
+def select_raw_members_ignoring_case(fields: dict[str, msgspec.Raw], folded_name: str) -> list[msgspec.Raw]:
     return [raw for name, raw in fields.items() if name.casefold() == folded_name]
 
 

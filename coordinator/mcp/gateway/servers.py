@@ -88,7 +88,7 @@ class UpstreamServer:
     edition: str = ""
 
     @property
-    def is_local_server(self) -> bool:
+    def is_only_on_agent_machine(self) -> bool:
         """Return whether it can only run on its agent's machine: it has no address or command for use from here."""
         return self.target is None and self.failure == NOWHERE
 
@@ -159,7 +159,7 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
     }
     namesakes = find_servers_with_same_call_name(name)
     try:
-        headers = tuple(credentials.load_request_headers(name))
+        headers = tuple(credentials.load_credential_headers(name))
         target = build_upstream_address(row, upstream)
     except SignalboxError as problem:
         return UpstreamServer(
@@ -217,7 +217,7 @@ def encode_accepted_definition(tool: str, content: Any) -> bytes:
     return msgspec.json.encode({"name": tool, **content} if isinstance(content, dict) else {"name": tool})
 
 
-def find_called_server(tool: str) -> str | None:
+def find_server_name_of_tool(tool: str) -> str | None:
     """Return the registered server that a tool called `server__tool` would be of; None where it is no server's."""
     names = McpServer.objects.exclude(name=None).values_list("name", flat=True)
     matching_names = [name for name in names if tool.startswith(f"{name_in_calls(name)}__")]
@@ -246,4 +246,4 @@ def build_upstream_address(row: McpServer, upstream: McpUpstream | None) -> Upst
 
 def get_stdio_socket_path() -> Path:
     """Return where the host of stdio servers listens."""
-    return stdio_host.find_host_socket_path()
+    return stdio_host.ensure_host_socket_path()

@@ -10,19 +10,19 @@ from pathlib import Path
 
 def get_own_worker_name() -> str:
     """Return this process's name: host, number, and when it was started (process ids are reused)."""
-    return f"{platform.node()}:{os.getpid()}:{find_process_start_time(os.getpid())}"
+    return f"{platform.node()}:{os.getpid()}:{read_process_start_ticks(os.getpid())}"
 
 
-def is_worker_gone(worker: str | None) -> bool:
+def is_worker_known_to_have_ended(worker: str | None) -> bool:
     """Say whether the process is known not to run any more. Of one on another machine nothing is known."""
     process_id, _, started = (worker or "").rpartition(":")
     host, _, number = process_id.rpartition(":")
     if host != platform.node() or not number.isdigit():
         return False
-    return find_process_start_time(int(number)) != started
+    return read_process_start_ticks(int(number)) != started
 
 
-def is_worker_alive(worker: str | None) -> bool:
+def is_worker_known_to_run(worker: str | None) -> bool:
     """Say whether the process is known to run. Of one on another machine nothing is known."""
     process_id, _, started = (worker or "").rpartition(":")
     host, _, number = process_id.rpartition(":")
@@ -30,11 +30,11 @@ def is_worker_alive(worker: str | None) -> bool:
         host == platform.node()
         and bool(started)
         and number.isdigit()
-        and find_process_start_time(int(number)) == started
+        and read_process_start_ticks(int(number)) == started
     )
 
 
-def find_process_start_time(number: int) -> str:
+def read_process_start_ticks(number: int) -> str:
     """Return when a process was started, in the system's own count; nothing where it does not run."""
     with suppress(OSError, IndexError):
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()

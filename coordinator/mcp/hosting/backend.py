@@ -411,18 +411,18 @@ class StdioBackend:
         number = self._starts = self._starts + 1
         try:
             started = await process.start_server_process(
-                await asyncio.to_thread(configuration.build_command_line),
+                await asyncio.to_thread(configuration.build_isolated_server_command_line),
                 configuration.environment,
                 configuration.folder,
                 self.receive_server_line,
                 lambda status, fault: self.handle_process_end(number, status, fault),
             )
         except SignalboxError as problem:  # it may not be started as it is configured
-            self.record_process_failure(str(problem.detail))
+            self.record_failure_and_back_off(str(problem.detail))
             raise ServerNotOffered(self._last_words) from None
         except (OSError, ValueError) as problem:
             reason = problem.strerror if isinstance(problem, OSError) else problem
-            self.record_process_failure(f"{configuration.command[0]} cannot be started: {reason}.")
+            self.record_failure_and_back_off(f"{configuration.command[0]} cannot be started: {reason}.")
             raise ServerNotOffered(self._last_words) from None
         self._process, self._started_at, self._greeting = started, time.monotonic(), None
         self.report_process_state("running")
@@ -436,10 +436,12 @@ class StdioBackend:
         if time.monotonic() - self._started_at > STEADY_AFTER:
             self._failures = 0
         how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-        self.record_process_failure(f"The server {how}. {reason}{self.describe_stderr_tail(ended)}".strip())
+        self.record_failure_and_back_off(
+            f"The server {how}. {reason}{self.describe_stderr_tail(ended)}".strip()
+        )
         self.fail_pending_requests(self._last_words)
 
-    def record_process_failure(self, text: str) -> None:
+    def record_failure_and_back_off(self, text: str) -> None:
         self._failures += 1
         self._last_words = text
         pause = 0.0 if self._failures == 1 else min(LONGEST_PAUSE, 2.0 ** (self._failures - 1))

@@ -36,7 +36,7 @@ def main() -> int:
     pause = FIRST_PAUSE
     while not stopped.wait_for_stop_or_connection(listener, None):
         started_at = time.monotonic()
-        failed = run_host(command, listener, stopped)
+        failed = run_host_and_check_failure(command, listener, stopped)
         kill_orphaned_processes()
         pause = (
             min(LONGEST_PAUSE, pause * 2)
@@ -51,7 +51,7 @@ def main() -> int:
     return 0
 
 
-def run_host(command: list[str], listener: socket.socket, stopped: StopSignal) -> bool:
+def run_host_and_check_failure(command: list[str], listener: socket.socket, stopped: StopSignal) -> bool:
     """Run the host until it ends; say whether it failed."""
     host = subprocess.Popen([*command, str(listener.fileno())], pass_fds=[listener.fileno()])  # noqa: S603 - ours
     while host.poll() is None and not stopped.wait_for_stop_or_connection(None, None, host):

@@ -42,8 +42,8 @@ class KeeperProcess:
 
 def start_keeper() -> subprocess.Popen[bytes]:
     """Start the keeper as a process that ends with this one."""
-    command = [*installation.build_manage_command(), "mcp_host"]
-    path = str(stdio_host.find_host_socket_path())
+    command = [*installation.management_command_argv_prefix(), "mcp_host"]
+    path = str(stdio_host.ensure_host_socket_path())
     return subprocess.Popen(  # noqa: S603 - ours
         [sys.executable, "-I", keeper.__file__, path, str(os.getpid()), *command]
     )

@@ -45,7 +45,7 @@ class BackendPool:
     async def get_or_create_backend(self, server_id: str, caller: str) -> StdioBackend:
         """Return the server as this caller has it. Raises NotFound, ServerNotOffered, CredentialUnusable."""
         self.used_at = time.monotonic()
-        configuration = await self.load_configuration(server_id)
+        configuration = await self.get_or_load_configuration(server_id)
         caller_digest = "" if configuration.shared else hashlib.sha256(caller.encode()).hexdigest()[:16]
         backend = self._backends.get((server_id, caller_digest))
         if backend is None:
@@ -59,7 +59,7 @@ class BackendPool:
         backend.used_at = time.monotonic()  # it is not to be forgotten while its caller still sends
         return backend
 
-    async def load_configuration(self, server_id: str) -> StdioConfiguration:
+    async def get_or_load_configuration(self, server_id: str) -> StdioConfiguration:
         cached_configuration = self._read.get(server_id)
         if cached_configuration is not None and cached_configuration[0] > time.monotonic():
             return cached_configuration[1]
@@ -118,7 +118,7 @@ class BackendPool:
                 await backend.stop_stdio_process("The server was stopped because nobody used it.")
             else:
                 try:
-                    await self.load_configuration(server_id)
+                    await self.get_or_load_configuration(server_id)
                 except SettingsUnavailable:
                     continue
                 except Exception as problem:

@@ -45,10 +45,10 @@ class ServerProcess:
         self._writing = asyncio.Lock()
         self._failure = ""
         self._tasks = [
-            asyncio.ensure_future(self.read_stdout_lines()),
-            asyncio.ensure_future(self.read_stderr()),
+            asyncio.ensure_future(self.pump_stdout_lines_to_callback()),
+            asyncio.ensure_future(self.retain_tail_of_stderr()),
         ]
-        self.over = asyncio.ensure_future(self.wait_for_exit())
+        self.over = asyncio.ensure_future(self.wait_for_exit_and_clean_up())
 
     @property
     def pid(self) -> int:
@@ -94,13 +94,13 @@ class ServerProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
-    async def read_stdout_lines(self) -> None:
+    async def pump_stdout_lines_to_callback(self) -> None:
         stdout = self._process.stdout
         assert stdout is not None
         lines = MessageLines()
         try:
             while chunk := await stdout.read(READ_BYTES):
-                for line in lines.split_chunk_into_lines(chunk):
+                for line in lines.feed_chunk_and_pop_lines(chunk):
                     self._on_output(line)
         except LineBudgetExceeded as problem:
             self.kill_with_reason(f"It wrote {problem}.")
@@ -110,13 +110,13 @@ class ServerProcess:
         if rest := lines.pop_unterminated_line():
             self._on_output(rest)
 
-    async def read_stderr(self) -> None:
+    async def retain_tail_of_stderr(self) -> None:
         stderr = self._process.stderr
         assert stderr is not None
         while chunk := await stderr.read(READ_BYTES):
             self._words = cut_output_to_last_bytes(self._words + chunk)
 
-    async def wait_for_exit(self) -> int:
+    async def wait_for_exit_and_clean_up(self) -> int:
         status = await self._process.wait()
         self.signal_process_group(signal.SIGKILL)  # what it left behind would hold its pipes open
         await asyncio.wait(self._tasks, timeout=LETS_GO_WITHIN)
@@ -142,7 +142,7 @@ async def start_server_process(
         cwd=folder,
         env=build_process_environment(folder) | dict(environment),
         start_new_session=True,
-        preexec_fn=confine_server_process,
+        preexec_fn=confine_current_process_as_server,
     )
     return ServerProcess(process, on_output, ended, environment)
 
@@ -155,7 +155,7 @@ def cut_output_to_last_bytes(output: bytes) -> bytes:
     return last.split(None if b"\n" not in last else b"\n", 1)[-1]
 
 
-def confine_server_process() -> None:
+def confine_current_process_as_server() -> None:
     """Runs in the child before the server: it ends with its host, dumps no memory and opens no end of files."""
     if _LIBC is not None:
         _LIBC.prctl(_DIES_WITH_PARENT, signal.SIGKILL)

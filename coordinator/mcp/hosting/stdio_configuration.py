@@ -39,7 +39,7 @@ class StdioConfiguration:
     folder: Path
     isolation: Isolation
 
-    def build_command_line(self) -> list[str]:
+    def build_isolated_server_command_line(self) -> list[str]:
         """Return what is started. Raises NotIsolated, Invalid, OSError where there is no such program."""
         return isolation.build_isolated_command_line(self.command, self.folder, self.isolation)
 

@@ -37,7 +37,7 @@ def main() -> int:
     connection.settimeout(REQUEST_SECONDS)
     request, files = receive_launch_request(connection)
     connection.settimeout(None)
-    with create_program_folder(str(request["folder"])) as folder:
+    with provide_program_folder(str(request["folder"])) as folder:
         own = {"HOME": str(folder), "TMPDIR": str(folder), "PWD": str(folder)}
         try:
             program = subprocess.Popen(  # noqa: S603 - what Signalbox, and nobody else, asks for
@@ -50,7 +50,7 @@ def main() -> int:
             return 0
         for file in files:
             os.close(file)
-        status = wait_for_launched_program_exit(program, connection)
+        status = wait_for_exit_or_kill_on_disconnect(program, connection)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
     with contextlib.suppress(OSError):
@@ -71,7 +71,7 @@ def receive_launch_request(connection: socket.socket) -> tuple[dict[str, Any], l
 
 
 @contextlib.contextmanager
-def create_program_folder(name: str) -> Iterator[Path]:
+def provide_program_folder(name: str) -> Iterator[Path]:
     """Give the program a folder in the unit's state folder."""
     state = Path(os.environ["STATE_DIRECTORY"])
     if SERVER_FOLDER_NAME.fullmatch(name):
@@ -85,7 +85,7 @@ def create_program_folder(name: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def wait_for_launched_program_exit(program: subprocess.Popen[bytes], connection: socket.socket) -> int:
+def wait_for_exit_or_kill_on_disconnect(program: subprocess.Popen[bytes], connection: socket.socket) -> int:
     """Return the program's exit status, after killing it where the connection closed before."""
     ended = os.pidfd_open(program.pid)
     ready, _, _ = select.select([ended, connection.fileno()], [], [])

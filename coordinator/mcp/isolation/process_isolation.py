@@ -187,7 +187,7 @@ _probing = threading.Lock()
 _last_probe: tuple[float, str] | None = None  # until when it counts, and what was wrong
 
 
-def find_isolation_mechanism() -> IsolationMechanism:
+def require_isolation_mechanism() -> IsolationMechanism:
     """Return what isolates programs on this machine. Raises IsolationUnavailable, which says why nothing does."""
     if settings.MCP_LAUNCHER:
         return IsolationMechanism.SECOND_USER
@@ -213,7 +213,7 @@ def probe_bubblewrap() -> str:
         return "bubblewrap is not installed"
     with tempfile.TemporaryDirectory(prefix="signalbox-isolation-") as folder:
         try:
-            command = build_bubblewrap_command(["true"], Path(folder), Isolation())
+            command = prepare_folder_and_bubblewrap_command(["true"], Path(folder), Isolation())
             done = subprocess.run(  # noqa: S603 - our own words
                 command, env=build_process_environment(Path(folder)), stdin=subprocess.DEVNULL, capture_output=True,
                 timeout=PROBE_SECONDS, check=False,
@@ -229,7 +229,7 @@ def probe_bubblewrap() -> str:
 def require_isolation_available(isolation: Isolation) -> None:
     """Raise IsolationUnavailable where a server may not be started on this machine."""
     if not isolation.is_off:
-        find_isolation_mechanism()
+        require_isolation_mechanism()
 
 
 # --- the command line -----------------------------------------------------------------------------------
@@ -243,11 +243,11 @@ def build_isolated_command_line(command: Sequence[str], folder: Path, isolation:
     """
     if isolation.is_off:
         return list(command)
-    if find_isolation_mechanism() is IsolationMechanism.SECOND_USER:
+    if require_isolation_mechanism() is IsolationMechanism.SECOND_USER:
         socket_path = Path(settings.MCP_LAUNCHER, f"{isolation.network}.sock")
         request = json.dumps({"folder": folder.name})
         return [sys.executable, "-I", launcher_client.__file__, str(socket_path), request, "--", *command]
-    return build_bubblewrap_command(command, folder, isolation)
+    return prepare_folder_and_bubblewrap_command(command, folder, isolation)
 
 
 def build_process_environment(folder: Path) -> dict[str, str]:
@@ -260,7 +260,9 @@ def build_process_environment(folder: Path) -> dict[str, str]:
     }
 
 
-def build_bubblewrap_command(command: Sequence[str], folder: Path, isolation: Isolation) -> list[str]:
+def prepare_folder_and_bubblewrap_command(
+    command: Sequence[str], folder: Path, isolation: Isolation
+) -> list[str]:
     is_root = os.geteuid() == 0
     own = folder.resolve()
     if is_root:
@@ -294,14 +296,14 @@ def build_mount_options(command: Sequence[str], own: Path, isolation: Isolation)
     writable_folders = [require_allowed_path(path, writable=True) for path in isolation.writable_folders]
     changeable = [own, *(path.resolve() for path in writable_folders)]
     for name in SYSTEM_FOLDERS:
-        mounts.mount_path(Path(name))
+        mounts.add_mount_options_for_path(Path(name))
     for name in SYSTEM_SETTINGS:
         etc_path = Path("/etc", name)
         if etc_path.exists() and etc_path.stat().st_mode & 0o004:
-            mounts.mount_path(etc_path)
+            mounts.add_mount_options_for_path(etc_path)
     for home in find_home_folders():
         if mounts.is_path_mounted(home) and home.is_dir():  # a service's home may be below /opt
-            mounts.hide_path(home)
+            mounts.add_options_hiding_path(home)
     folders = [require_allowed_path(path) for path in isolation.folders]
     for etc_path in (
         *iterate_program_dependencies(command[0], changeable),
@@ -309,14 +311,14 @@ def build_mount_options(command: Sequence[str], own: Path, isolation: Isolation)
         *folders,
     ):
         if not is_path_through_folders(etc_path, changeable):
-            mounts.mount_path(etc_path)
+            mounts.add_mount_options_for_path(etc_path)
     for etc_path in writable_folders:
         if not is_path_through_folders(etc_path, changeable):
-            mounts.mount_path(etc_path, writable=True)
+            mounts.add_mount_options_for_path(etc_path, writable=True)
     for hidden in list_hidden_paths():
         if mounts.is_path_visible(hidden) and hidden.exists():
-            mounts.hide_path(hidden)
-    mounts.mount_path(own, writable=True)
+            mounts.add_options_hiding_path(hidden)
+    mounts.add_mount_options_for_path(own, writable=True)
     return mounts.options
 
 
@@ -329,13 +331,13 @@ class MountOptions:
         self._hidden: list[Path] = []
         self._created_paths: set[Path] = {Path("/"), Path("/tmp")}  # noqa: S108 - the program's own
 
-    def mount_path(self, path: Path, *, writable: bool = False) -> None:
+    def add_mount_options_for_path(self, path: Path, *, writable: bool = False) -> None:
         """Mount a path, where it exists, and make the link that leads to it."""
         real_path = path.resolve()
         if not real_path.exists():
             return
         if writable or not self.is_path_visible(real_path):
-            self.make_parent_folders(real_path)
+            self.add_parent_folder_options(real_path)
             self.options += ["--bind" if writable else "--ro-bind", str(real_path), str(real_path)]
             self._visible_paths.append(real_path)
         if (
@@ -343,18 +345,18 @@ class MountOptions:
             and path not in self._created_paths
             and not self.is_path_visible(path.parent.resolve())
         ):
-            self.make_parent_folders(path)
+            self.add_parent_folder_options(path)
             self._created_paths.add(path)
             self.options += ["--symlink", str(real_path), str(path)]
 
-    def make_parent_folders(self, path: Path) -> None:
+    def add_parent_folder_options(self, path: Path) -> None:
         """Make the folders above a path that everybody may pass: bubblewrap's own are for one user alone."""
         for parent in reversed(path.parents):
             if parent not in self._created_paths and not self.is_path_visible(parent):
                 self._created_paths.add(parent)
                 self.options += ["--dir", str(parent)]
 
-    def hide_path(self, folder: Path) -> None:
+    def add_options_hiding_path(self, folder: Path) -> None:
         """Cover a path that is shown."""
         self._hidden.append(folder)
         if folder.is_dir():

@@ -30,12 +30,12 @@ def find_agent_call_ids_in_meta(message: dict[str, Any]) -> AgentCallIds:
     if message.get("method") != "tools/call" or not isinstance(meta, dict):
         return NO_CLAIM
     return AgentCallIds(
-        session=find_first_valid_id_in_meta(meta, "sessionId", "threadId"),
-        call_id=find_first_valid_id_in_meta(meta, "claudecode/toolUseId", "callId"),
+        session=first_valid_meta_id_or_empty(meta, "sessionId", "threadId"),
+        call_id=first_valid_meta_id_or_empty(meta, "claudecode/toolUseId", "callId"),
     )
 
 
-def find_first_valid_id_in_meta(meta: dict[str, Any], *names: str) -> str:
+def first_valid_meta_id_or_empty(meta: dict[str, Any], *names: str) -> str:
     for name in names:
         value = meta.get(name)
         if isinstance(value, str) and 0 < len(value) <= LONGEST_ID and "\x00" not in value:

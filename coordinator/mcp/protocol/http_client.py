@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from coordinator.lib.internal_addresses import find_internal_target, parse_ip_address
+from coordinator.lib.internal_addresses import find_internal_destination_address, parse_ip_address
 from coordinator.lib.network_words import describe_network_error
 from coordinator.lib.sockets import has_unread_data
 from coordinator.mcp.protocol.answer_limits import AnswerByteLimits, AnswerLimitExceeded, AnswerReservation
@@ -187,7 +187,7 @@ class HttpClient:
         address_rows = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(address_row[4][0]) for address_row in address_rows))
         if not target.private and any(
-            find_internal_target(parse_ip_address(address)) for address in addresses
+            find_internal_destination_address(parse_ip_address(address)) for address in addresses
         ):
             raise UpstreamFailed(
                 "has an address of a private network, which an admin must allow on the server's page"

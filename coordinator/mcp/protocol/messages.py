@@ -161,7 +161,7 @@ def parse_mcp_message(raw: bytes) -> McpMessage:
         text = raw.decode()
         json_bounds.require_json_bounds(raw)
         value = json.loads(
-            text, object_pairs_hook=refuse_repeated_keys, parse_constant=reject_non_json_number
+            text, object_pairs_hook=build_dict_refusing_repeated_keys, parse_constant=reject_non_json_number
         )
         if rb"\u" in raw:
             json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text in UTF-8
@@ -175,10 +175,10 @@ def parse_mcp_message(raw: bytes) -> McpMessage:
         raise UnreadableMessage(
             INVALID_REQUEST, "Send one JSON-RPC message, an object. Batches are not accepted."
         )
-    return validate_jsonrpc_message(raw, value)
+    return build_validated_mcp_message(raw, value)
 
 
-def validate_jsonrpc_message(raw: bytes, value: dict[str, Any]) -> McpMessage:
+def build_validated_mcp_message(raw: bytes, value: dict[str, Any]) -> McpMessage:
     refuse_misspelled_keys(value, ENVELOPE)
     refuse_misspelled_keys(value.get("params"), PARAMS)
     refuse_misspelled_keys(get_message_param_or_none(value, "_meta"), META)
@@ -192,7 +192,7 @@ def validate_jsonrpc_message(raw: bytes, value: dict[str, Any]) -> McpMessage:
             "params" in value and not isinstance(value["params"], dict)
         ):
             raise UnreadableMessage(INVALID_REQUEST, "The method must be a string and its params an object.")
-        refuse_tool_calls_without_id(value)
+        require_request_id(value)
         if (odd := mcp_methods.find_tool_call_id_problem(value)) is not None:
             raise UnreadableMessage(INVALID_REQUEST, odd)
     elif number is None or ("result" in value) == ("error" in value):
@@ -234,7 +234,7 @@ def get_message_param_or_none(value: dict[str, Any], name: str) -> Any:
     return params.get(name) if isinstance(params, dict) else None
 
 
-def refuse_tool_calls_without_id(value: dict[str, Any]) -> None:
+def require_request_id(value: dict[str, Any]) -> None:
     """Refuse a call that is written as a notification: servers run it, and nobody would have judged it."""
     if "id" in value and value["id"] is None:
         raise UnreadableMessage(
@@ -262,7 +262,7 @@ class DuplicateKey(Exception):
     pass
 
 
-def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def build_dict_refusing_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields_by_key = dict(pairs)
     if len(fields_by_key) != len(pairs):
         raise DuplicateKey("A key occurs twice in one object, so it is not clear what is meant.")

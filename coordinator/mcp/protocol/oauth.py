@@ -176,13 +176,13 @@ def build_authorization_url(
     return f"{endpoints.authorization_endpoint}{separator}{urlencode(fields)}"
 
 
-def require_expected_token_issuer(endpoints: AuthorizationEndpoints, issuer: str) -> None:
+def require_expected_authorization_issuer(endpoints: AuthorizationEndpoints, issuer: str) -> None:
     """Raise AuthorizationFailed where another authorization server sent the person back (RFC 9207)."""
     if (issuer or endpoints.names_issuer) and issuer != endpoints.issuer:
         raise AuthorizationFailed("The answer came from another authorization server, so it was not used.")
 
 
-async def register_client(
+async def register_oauth_client(
     http: HttpClient,
     endpoints: AuthorizationEndpoints,
     *,

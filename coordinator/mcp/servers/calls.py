@@ -9,7 +9,7 @@ from datetime import datetime
 from django.db.models import Count, Max, Q
 
 from coordinator.lib import instants
-from coordinator.mcp.servers.names import PREFIX, find_called_tools
+from coordinator.mcp.servers.names import PREFIX, find_server_tools_meant_by_call
 from coordinator.models import Event
 from coordinator.models.agent_names import find_linked_agents_of_names
 from coordinator.models.gateway import BY_GATEWAY
@@ -29,7 +29,7 @@ class ToolCallCount:
 
 def split_call_into_server_and_tool(call: str, server_ids: Iterable[str]) -> tuple[str, str] | None:
     """Return which of `server_ids` and which tool `mcp__server__tool` names, or None. The longest name wins."""
-    called_tools = find_called_tools(call, server_ids)
+    called_tools = find_server_tools_meant_by_call(call, server_ids)
     return called_tools[0] if called_tools else None
 
 

@@ -64,7 +64,7 @@ def discover_server_tools_in_folder(
     try:
         return mcp_stdio.list_stdio_tools(process, within=ANSWER_WITHIN, most_bytes=MOST_BYTES)
     finally:
-        kill_discovered_server(process)
+        kill_discovery_process(process)
 
 
 def start_server_for_tool_discovery(
@@ -87,7 +87,7 @@ def start_server_for_tool_discovery(
         ) from None
 
 
-def kill_discovered_server(process: subprocess.Popen[bytes]) -> None:
+def kill_discovery_process(process: subprocess.Popen[bytes]) -> None:
     """Kill the server and whatever it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -48,7 +48,7 @@ def find_shadowing_server(server_id: str, tool: str, server_ids: Iterable[str]) 
     return None
 
 
-def find_called_tools(call: str, server_ids: Iterable[str]) -> list[ServerTool]:
+def find_server_tools_meant_by_call(call: str, server_ids: Iterable[str]) -> list[ServerTool]:
     """Return which of `server_ids`, with which tool, the call means: those of the longest name that fits.
 
     One that may have gone through the gateway means what it names there, and a server that has our name as well.

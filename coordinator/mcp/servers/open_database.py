@@ -19,8 +19,8 @@ def find_passwordless_database_address(network: str) -> str | None:
         return None
     try:
         loopback = (
-            isolation.find_isolation_mechanism() is not IsolationMechanism.SECOND_USER
+            isolation.require_isolation_mechanism() is not IsolationMechanism.SECOND_USER
         )  # whose unit keeps it from loopback addresses
     except IsolationUnavailable:
         loopback = True
-    return without_password.find_passwordless_address(loopback=loopback)
+    return without_password.probe_passwordless_database_address(loopback=loopback)

@@ -16,7 +16,7 @@ class SignInNeeded(SignalboxError):
     status = 503
 
 
-def find_owner_of_token_for_request(
+def resolve_token_owner_id(
     authorization: McpAuthorization, agent_id: str, person: int | None = None
 ) -> int | None:
     """Return the person whose token a request carries; None for the one that all share.

@@ -33,7 +33,11 @@ from pydantic import ValidationError
 from coordinator.client.message_lines import READ_BYTES, LineBudgetExceeded, MessageLines
 from coordinator.errors import UnprocessableRequest
 from coordinator.lib.json_bounds import replace_lone_surrogates
-from coordinator.mcp.servers.tools import ToolListing, build_tool_listing, explain_why_next_page_is_skipped
+from coordinator.mcp.servers.tools import (
+    ToolListing,
+    explain_why_next_page_is_skipped,
+    parse_decoded_tool_listing,
+)
 
 MOST_LINES = 10_000  # each costs more to look at than its bytes say
 ENDED = "The server ended before it answered."
@@ -48,7 +52,7 @@ def list_stdio_tools(process: subprocess.Popen[bytes], *, within: float, most_by
     """
     assert process.stderr is not None
     stderr_tail = StderrTail(process.stderr.fileno())
-    outcome = anyio.run(list_tools_within_time, process, stderr_tail, within, most_bytes)
+    outcome = anyio.run(list_tools_or_return_timeout_error, process, stderr_tail, within, most_bytes)
     if isinstance(outcome, UnprocessableRequest):
         stderr_tail.read_available_stderr()
         raise UnprocessableRequest(f"{outcome.detail}{stderr_tail}")
@@ -56,7 +60,7 @@ def list_stdio_tools(process: subprocess.Popen[bytes], *, within: float, most_by
 
 
 # Refusals travel as values up to here, for the task groups on the way (one of them the SDK's) would wrap them.
-async def list_tools_within_time(
+async def list_tools_or_return_timeout_error(
     process: subprocess.Popen[bytes], stderr_tail: StderrTail, within: float, most_bytes: int
 ) -> ToolListing | UnprocessableRequest:
     outcome: ToolListing | UnprocessableRequest = UnprocessableRequest(
@@ -65,12 +69,12 @@ async def list_tools_within_time(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stderr_tail.collect_stderr_tail)
         with anyio.move_on_after(within):
-            outcome = await negotiate_and_list_tools(process, most_bytes)
+            outcome = await list_tools_or_return_protocol_error(process, most_bytes)
         tasks.cancel_scope.cancel()
     return outcome
 
 
-async def negotiate_and_list_tools(
+async def list_tools_or_return_protocol_error(
     process: subprocess.Popen[bytes], most_bytes: int
 ) -> ToolListing | UnprocessableRequest:
     assert process.stdin is not None
@@ -89,7 +93,9 @@ async def negotiate_and_list_tools(
                 output.ended or server_input.ended or f"The server refused: {problem.message[:SHOWN]}."
             )
         except ValidationError as problem:
-            return UnprocessableRequest(f"The server's answer is not MCP: {describe_first_error(problem)}.")
+            return UnprocessableRequest(
+                f"The server's answer is not MCP: {describe_first_validation_error(problem)}."
+            )
         except RuntimeError as problem:  # the SDK's word for a version that it does not speak
             return UnprocessableRequest(f"{str(problem)[:SHOWN]}.")
 
@@ -120,12 +126,12 @@ async def fetch_tool_pages(session: ClientSession, output: ServerOutput) -> Tool
             "" if page.next_cursor is None else explain_why_next_page_is_skipped(page.next_cursor, cursors)
         )
         if page.next_cursor is None or cut_off:
-            listing = build_tool_listing({"tools": tools, "nextCursor": page.next_cursor})
+            listing = parse_decoded_tool_listing({"tools": tools, "nextCursor": page.next_cursor})
             return replace(listing, cut_off=cut_off)
         cursors.append(page.next_cursor)
 
 
-def describe_first_error(problem: ValidationError) -> str:
+def describe_first_validation_error(problem: ValidationError) -> str:
     first = problem.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:SHOWN]
 
@@ -191,7 +197,7 @@ class ServerOutput(PipeStream):
                 self.ended = ENDED
                 return None
             try:
-                self._unread_lines = self._lines.split_chunk_into_lines(chunk)
+                self._unread_lines = self._lines.feed_chunk_and_pop_lines(chunk)
             except LineBudgetExceeded as problem:
                 self.ended = f"The server wrote {problem}."
                 return None

@@ -23,14 +23,14 @@ PROCESS_ENDED = "signalbox/process-ended"
 ASKER = "x-signalbox-asker"  # identifies callers, also where they share a process
 
 
-def find_host_socket_path() -> Path:
+def ensure_host_socket_path() -> Path:
     """Return the socket's path: in the data folder, or in a private folder of the temporary one if that is too long."""
     path = Path(settings.DATA_DIR) / NAME
     if len(os.fsencode(path)) <= LONGEST_PATH:
         return path
     digest = hashlib.blake2b(os.fsencode(settings.DATA_DIR), digest_size=8).hexdigest()
     folder = Path(tempfile.gettempdir()) / f"signalbox-{os.geteuid()}-{digest}"
-    private_files.make_folder_private(folder)
+    private_files.ensure_private_folder(folder)
     return folder / NAME
 
 

@@ -81,7 +81,7 @@ def parse_pasted_tool_listing(text: str) -> ToolListing:
         value = json_bounds.load_bounded_json(text)
     except (ValueError, RecursionError) as problem:
         raise UnprocessableRequest(f"This is not JSON: {problem}.") from None
-    listing = build_tool_listing(value)
+    listing = parse_decoded_tool_listing(value)
     if listing.left_out:
         raise UnprocessableRequest(listing.left_out[0].reason)
     return listing
@@ -101,7 +101,7 @@ def explain_why_next_page_is_skipped(cursor: str, cursors: Collection[str]) -> s
     return ""
 
 
-def build_tool_listing(value: Any) -> ToolListing:
+def parse_decoded_tool_listing(value: Any) -> ToolListing:
     """Read a decoded `tools/list`; a tool that cannot be taken over is left out.
 
     Raises UnprocessableRequest for what is none.
@@ -202,7 +202,9 @@ def format_json_lines(value: Any) -> list[str]:
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False).replace("\\n", "\n").splitlines()
 
 
-def list_tool_names(server_ids: Collection[str], *, seen_by: datetime | None = None) -> dict[str, list[str]]:
+def collect_tool_names_by_server(
+    server_ids: Collection[str], *, seen_by: datetime | None = None
+) -> dict[str, list[str]]:
     """Return every tool name of these servers: listed, named by a grant and, with `seen_by`, recently called."""
     names_by_server: dict[str, set[str]] = {name: set() for name in server_ids}
     listed = McpTool.objects.filter(server_id__in=server_ids).values_list("server_id", "name")

@@ -83,7 +83,7 @@ def read_backup_manifest(folder: Path) -> BackupManifest:
     return manifest
 
 
-def hash_backup_file(path: Path) -> BackupFile:
+def measure_and_hash_backup_file(path: Path) -> BackupFile:
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
@@ -131,7 +131,7 @@ def require_disk_space(folder: Path, needed: int) -> None:
 
 
 @contextmanager
-def raise_one_line_errors(doing: str) -> Iterator[None]:
+def convert_errors_to_command_error(doing: str) -> Iterator[None]:
     """Return an error of the disk or SQLite as one line for the operator."""
     try:
         yield
@@ -144,7 +144,7 @@ def raise_one_line_errors(doing: str) -> Iterator[None]:
         raise CommandError(f"{doing} failed: {problem}. Nothing was changed.") from None
 
 
-def postgres_tool_arguments() -> tuple[list[str], dict[str, str]]:
+def postgres_tool_arguments_and_environment() -> tuple[list[str], dict[str, str]]:
     """Return how PostgreSQL's own tools reach the database: arguments, and the environment with the password."""
     values = connection.settings_dict
     names = (("HOST", "--host"), ("PORT", "--port"), ("USER", "--username"))

@@ -52,7 +52,7 @@ def has_stored_files_table() -> bool:
     return ("coordinator", STORED_FILES) in startup.applied_migrations()
 
 
-def find_uncopied_bucket_files(copied: BackupManifest | None = None) -> BucketFiles | None:
+def check_uncopied_bucket_files(copied: BackupManifest | None = None) -> BucketFiles | None:
     """Return the files in the bucket that were not copied, each checked by name and length; None for none."""
     inside = copied.files if copied else {}
     rows = [
@@ -73,7 +73,7 @@ def find_uncopied_bucket_files(copied: BackupManifest | None = None) -> BucketFi
     return bucket_files
 
 
-def count_bucket_bytes() -> int:
+def sum_bucket_file_sizes() -> int:
     """Return how many bytes all of them have."""
     return sum(query_bucket_files().values_list("size_bytes", flat=True))
 

@@ -37,11 +37,11 @@ from coordinator.operations.backups import (
     BackupFile,
     BackupManifest,
     buckets,
+    convert_errors_to_command_error,
     copy_synced_file,
-    hash_backup_file,
     key_file_path,
-    postgres_tool_arguments,
-    raise_one_line_errors,
+    measure_and_hash_backup_file,
+    postgres_tool_arguments_and_environment,
     require_disk_space,
 )
 from coordinator.transparency.keys import KeyUnusable
@@ -64,10 +64,10 @@ def make_backup(target: Path, now: datetime, *, say: Say, with_bucket: bool = Fa
         seal_audit_log_before_backup(now, say)
     unfinished = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.unfinished"
     try:
-        with raise_one_line_errors(f"Writing {target}"):
+        with convert_errors_to_command_error(f"Writing {target}"):
             unfinished.mkdir(mode=0o700, parents=True)
             with_bucket = with_bucket and buckets.has_stored_files_table()
-            bucket_bytes = buckets.count_bucket_bytes() if with_bucket else 0
+            bucket_bytes = buckets.sum_bucket_file_sizes() if with_bucket else 0
             folder_bytes = sum(
                 file.size for file in stores.find_attachment_store(FilePlace.FOLDER).iterate_stored_files()
             )
@@ -107,12 +107,12 @@ def fill_backup_folder(folder: Path, now: datetime, say: Say, *, with_bucket: bo
     say("Copying the database …")
     if is_sqlite():
         manifest.tables = copy_sqlite_database(folder / SQLITE_FILE)
-        manifest.files[SQLITE_FILE] = hash_backup_file(folder / SQLITE_FILE)
+        manifest.files[SQLITE_FILE] = measure_and_hash_backup_file(folder / SQLITE_FILE)
     else:
         dump_postgres_database(folder / POSTGRES_FILE)
-        manifest.files[POSTGRES_FILE] = hash_backup_file(folder / POSTGRES_FILE)
+        manifest.files[POSTGRES_FILE] = measure_and_hash_backup_file(folder / POSTGRES_FILE)
     copy_attachment_files(folder, manifest, with_bucket=with_bucket)
-    if buckets.has_stored_files_table() and (elsewhere := buckets.find_uncopied_bucket_files(manifest)):
+    if buckets.has_stored_files_table() and (elsewhere := buckets.check_uncopied_bucket_files(manifest)):
         manifest.elsewhere = asdict(elsewhere)
         say(f"Not in this backup: {elsewhere.describe_bucket_files}")
     # After the database: what it holds was sealed with keys that are in the file by now.
@@ -184,7 +184,7 @@ def count_rows_by_table(database: sqlite3.Connection) -> dict[str, int]:
 
 def dump_postgres_database(target: Path) -> None:
     """Have pg_dump copy the database; it works on a snapshot of its own, and writers go on."""
-    arguments, environment = postgres_tool_arguments()
+    arguments, environment = postgres_tool_arguments_and_environment()
     command = ["pg_dump", "--format=custom", "--no-owner", "--no-privileges", *arguments, f"--file={target}"]
     if shutil.which("pg_dump") is None:
         by_hand = shlex.join([*command[:-1], "--file=database.dump"])

@@ -28,11 +28,11 @@ from coordinator.operations.backups import (
     SQLITE_FILE,
     BackupManifest,
     buckets,
+    convert_errors_to_command_error,
     copy_synced_file,
-    hash_backup_file,
     key_file_path,
-    postgres_tool_arguments,
-    raise_one_line_errors,
+    measure_and_hash_backup_file,
+    postgres_tool_arguments_and_environment,
     read_backup_manifest,
     require_disk_space,
 )
@@ -60,10 +60,10 @@ def restore_backup(source: Path, now: datetime, *, replace: bool, say: Say) -> B
         say(f"Checking {len(manifest.files)} files …")
         verify_backup_files(source, manifest)
         say("Restoring them …")
-        with raise_one_line_errors(f"Restoring {source}"):
+        with convert_errors_to_command_error(f"Restoring {source}"):
             replace_data_with_backup(source, manifest, now, say)
         connections.close_all()
-        startup.prepare_database(migrate=True, say=say)
+        startup.check_and_migrate_database(migrate=True, say=say)
         with transaction.atomic():
             brought = buckets.record_restored_files_in_folder(manifest)
             ended = approvals.revoke_unused_approvals(
@@ -93,7 +93,7 @@ def report_bucket_files(manifest: BackupManifest, brought: int, say: Say) -> Non
             f"{brought} attachments that were in S3 came with the backup and are in the data folder now. "
             "signalbox manage move_attachments moves them."
         )
-    if elsewhere := buckets.find_uncopied_bucket_files():
+    if elsewhere := buckets.check_uncopied_bucket_files():
         say(f"Not in the backup: {elsewhere.describe_bucket_files}")
         then = str((manifest.elsewhere or {}).get("where") or "")
         if then and then != elsewhere.where:
@@ -151,7 +151,7 @@ def verify_backup_files(source: Path, manifest: BackupManifest) -> None:
         raise CommandError(f"{source} contains no database.")
     for name, file in manifest.files.items():
         try:
-            digest = hash_backup_file(source / name)
+            digest = measure_and_hash_backup_file(source / name)
         except OSError as problem:
             raise CommandError(
                 f"{source / name} cannot be read: {problem.strerror}. Nothing was changed."
@@ -175,7 +175,7 @@ def replace_data_with_backup(source: Path, manifest: BackupManifest, now: dateti
             if top in destinations:
                 copy_synced_file(source / name, staging_path_next_to_folder(destinations[top]) / below)
         connections.close_all()
-        with nullcontext() if is_sqlite() else swap_in_postgres_dump(source / POSTGRES_FILE):
+        with nullcontext() if is_sqlite() else postgres_dump_swapped_in(source / POSTGRES_FILE):
             old_folders = swap_data_folders(destinations, aside)
     finally:
         remove_staged_files(destinations.values())
@@ -222,14 +222,14 @@ def require_restore_space(manifest: BackupManifest, destinations: dict[str, Path
         destination = destinations.get(name.partition("/")[0])
         if destination is not None:
             destination.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            disk = disk_id(destination.parent)
+            disk = device_number_of_folder(destination.parent)
             folders.setdefault(disk, destination.parent)
             needed[disk] += file.bytes * (2 if name == SQLITE_FILE else 1)
     for disk, folder in folders.items():
         require_disk_space(folder, needed[disk])
 
 
-def disk_id(folder: Path) -> int:
+def device_number_of_folder(folder: Path) -> int:
     return folder.stat().st_dev
 
 
@@ -269,14 +269,14 @@ def swap_data_folders(destinations: dict[str, Path], aside: str) -> list[Path]:
 
 
 @contextmanager
-def swap_in_postgres_dump(dump: Path) -> Iterator[None]:
+def postgres_dump_swapped_in(dump: Path) -> Iterator[None]:
     """Have the dump's tables in the place of the old ones; the old ones come back if it or the block fails."""
     if shutil.which("pg_restore") is None:
         raise CommandError("pg_restore is not installed here. It comes with PostgreSQL's client programs.")
-    arguments, environment = postgres_tool_arguments()
+    arguments, environment = postgres_tool_arguments_and_environment()
     options = ["--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error"]
     command = ["pg_restore", *options, *arguments, str(dump)]
-    with set_old_tables_aside():
+    with empty_public_schema_with_rollback():
         connections.close_all()
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
@@ -285,7 +285,7 @@ def swap_in_postgres_dump(dump: Path) -> Iterator[None]:
 
 
 @contextmanager
-def set_old_tables_aside() -> Iterator[None]:
+def empty_public_schema_with_rollback() -> Iterator[None]:
     """Have an empty schema for the length of the block; then the old one goes, or comes back if it fails."""
     execute_sql_in_one_transaction(f"ALTER SCHEMA public RENAME TO {ASIDE}", "CREATE SCHEMA public")
     try:

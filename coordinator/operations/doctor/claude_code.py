@@ -41,10 +41,13 @@ def check_claude_code_connection(url: str, key: str, *, actor: Actor) -> Iterato
                 url, key, claude_id, "UserPromptSubmit", prompt="A trial."
             ),
         ),
-        ("Find it written as an event", lambda: find_trial_event(claude_id)),
-        ("Find it in the feed for open pages", lambda: require_trial_in_feed(claude_id)),
-        ("Ask what policy decides about a call", lambda: request_trial_decision(url, key, claude_id)),
-        ("Send tokens as telemetry", lambda: send_trial_tokens(url, key, claude_id)),
+        ("Find it written as an event", lambda: wait_for_trial_event_and_describe(claude_id)),
+        ("Find it in the feed for open pages", lambda: wait_for_trial_in_feed(claude_id)),
+        (
+            "Ask what policy decides about a call",
+            lambda: request_and_describe_trial_decision(url, key, claude_id),
+        ),
+        ("Send tokens as telemetry", lambda: send_trial_usage_and_describe_total(url, key, claude_id)),
     ]
     try:
         for step, work in steps:
@@ -112,7 +115,7 @@ def send_trial_request(request: urllib.request.Request) -> tuple[int, str]:
         ) from None
 
 
-def find_trial_event(claude_id: str) -> str:
+def wait_for_trial_event_and_describe(claude_id: str) -> str:
     trial_event = poll_for_result(
         lambda: Event.objects.filter(session__executor_session_id=claude_id).first()
     )
@@ -123,7 +126,7 @@ def find_trial_event(claude_id: str) -> str:
     return f"Event {trial_event.pk} of session {trial_event.session_id}"
 
 
-def require_trial_in_feed(claude_id: str) -> str:
+def wait_for_trial_in_feed(claude_id: str) -> str:
     session_id = Session.objects.filter(executor_session_id=claude_id).values_list("pk", flat=True)[:1]
     if poll_for_result(lambda: Change.objects.filter(topic="events", parent__in=session_id).first()) is None:
         raise TrialStepFailed(
@@ -132,7 +135,7 @@ def require_trial_in_feed(claude_id: str) -> str:
     return "Open pages are updated."
 
 
-def request_trial_decision(url: str, key: str, claude_id: str) -> str:
+def request_and_describe_trial_decision(url: str, key: str, claude_id: str) -> str:
     call = {"tool_name": "SignalboxDoctor", "tool_input": {"command": "true"}, "tool_use_id": claude_id}
     answer = send_trial_hook(url, key, claude_id, "PreToolUse", **call)
     if not answer:
@@ -141,7 +144,7 @@ def request_trial_decision(url: str, key: str, claude_id: str) -> str:
     return f"{hook_specific_output.get('permissionDecision')}: {hook_specific_output.get('permissionDecisionReason')}"
 
 
-def send_trial_tokens(url: str, key: str, claude_id: str) -> str:
+def send_trial_usage_and_describe_total(url: str, key: str, claude_id: str) -> str:
     record = {"event.name": "api_request", "session.id": claude_id, "model": "a-trial"}
     tokens = {"input_tokens": 3, "output_tokens": 4}
     attributes = [{"key": name, "value": {"stringValue": text}} for name, text in record.items()]

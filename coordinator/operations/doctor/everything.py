@@ -32,4 +32,6 @@ def check_everything(address: str, now: datetime) -> Iterator[CheckResult]:
     served = list(server.check_server(address))
     yield from served
     if not any(check.name == "migrations" and check.level is CheckLevel.FAIL for check in in_database):
-        yield from upkeep.check_keys_jobs_and_audit_log(now, served=server.has_running_server(served))
+        yield from upkeep.check_keys_jobs_and_audit_log(
+            now, served=server.has_check_results_of_running_server(served)
+        )

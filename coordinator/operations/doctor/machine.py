@@ -22,7 +22,7 @@ def check_data_folder_and_isolation(database_bytes: int) -> Iterator[CheckResult
     yield check_disk_space(database_bytes)
     yield check_folder_permissions(Path(settings.DATA_DIR))
     yield check_agents_use_another_user()
-    yield check_code_is_writable_by_others()
+    yield check_code_not_writable_by_others()
     yield check_decoder_sandbox()
 
 
@@ -55,17 +55,18 @@ def check_agents_use_another_user() -> CheckResult:
     if shared_user_problem := shared_user.find_shared_user_problem(uid):
         return warning_check("agents", shared_user_problem, shared_user.REMEDY)
     return passed_check(
-        "agents", f"no sign that agents run as {private_files.user_name(uid)}, the user that runs Signalbox"
+        "agents",
+        f"no sign that agents run as {private_files.os_user_name_or_number(uid)}, the user that runs Signalbox",
     )
 
 
-def check_code_is_writable_by_others() -> CheckResult:
+def check_code_not_writable_by_others() -> CheckResult:
     """Say whether somebody else can change the code that runs: they would have all that it has."""
     uid = Path(settings.DATA_DIR).stat().st_uid
     for folder in (installation.CODE, *installation.CODE.parents):
         owner = folder.stat().st_uid
         folder_problem = (
-            f"belongs to {private_files.user_name(owner)}"
+            f"belongs to {private_files.os_user_name_or_number(owner)}"
             if owner not in {0, uid}
             else private_files.find_folder_permission_problem(folder)
         )

@@ -36,7 +36,7 @@ def check_server(address: str) -> Iterator[CheckResult]:
     yield from check_server_metrics()
 
 
-def has_running_server(checks: list[CheckResult]) -> bool:
+def has_check_results_of_running_server(checks: list[CheckResult]) -> bool:
     """Say whether `check_server` found a server."""
     return len(checks) > 1
 

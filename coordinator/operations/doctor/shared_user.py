@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from coordinator.lib.private_files import user_name
+from coordinator.lib.private_files import os_user_name_or_number
 
 # What agents leave in the home of the user they run as.
 TRACES = (
@@ -29,8 +29,8 @@ REMEDY = (
 
 def find_shared_user_problem(uid: int) -> str | None:
     """Return in a sentence why agents may run as the user `uid`, or None where nothing says so."""
-    user = user_name(uid)
-    if running := sorted(set(find_agent_processes(uid))):
+    user = os_user_name_or_number(uid)
+    if running := sorted(set(iterate_agent_process_names(uid))):
         names = " and ".join(running)
         return f"{names} run as {user}, the user that runs Signalbox: they can read its data and decide."
     home = find_user_home(uid)
@@ -74,7 +74,7 @@ def is_existing_path(path: Path) -> bool:
         return False
 
 
-def find_agent_processes(uid: int) -> Iterator[str]:
+def iterate_agent_process_names(uid: int) -> Iterator[str]:
     """Yield the names of agents that run as `uid`; nothing where /proc does not show it."""
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -19,7 +19,10 @@ def check_single_sign_on() -> Iterator[CheckResult]:
     from coordinator.identity.openid.errors import ProviderUnreachable  # noqa: PLC0415
 
     try:
-        description, keys = provider.provider_description(), provider.provider_keys()
+        description, keys = (
+            provider.get_or_fetch_provider_description(),
+            provider.get_or_fetch_provider_keys(),
+        )
     except ProviderUnreachable as problem:
         yield failed_check(
             NAME,

@@ -29,7 +29,7 @@ LIST_THEM = "signalbox manage attachments lists them; a backup may have them."
 def check_stored_files(now: datetime) -> Iterator[CheckResult]:
     """Yield the checks."""
     if FilePlace.S3 in stores.list_configured_file_stores():
-        yield check_bucket()
+        yield check_bucket_by_storing_file()
     report = attachments.check_attachment_files(now)
     yield (
         check_missing_or_damaged_files(report)
@@ -38,7 +38,7 @@ def check_stored_files(now: datetime) -> Iterator[CheckResult]:
     )
 
 
-def check_bucket() -> CheckResult:
+def check_bucket_by_storing_file() -> CheckResult:
     store, name, data = (
         stores.find_attachment_store(FilePlace.S3),
         f"{stores.FOLDER}/doctor/{uuid.uuid4().hex}",

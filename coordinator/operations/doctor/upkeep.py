@@ -134,7 +134,8 @@ def check_credentials_can_be_decrypted() -> CheckResult:
             problems.append(str(problem.detail))
     problem_text = "of the MCP servers' credentials cannot be used"
     if not problems and (
-        problems := notifications.find_undecryptable_addresses() + push.find_undecryptable_push_keys()
+        problems := notifications.list_undecryptable_address_problems()
+        + push.list_undecryptable_push_key_problems()
     ):
         problem_text = "of the addresses that messages are sent to cannot be used"
     if problems:
@@ -176,7 +177,7 @@ def check_server_isolation() -> CheckResult:
             "isolation", problem_text, "Switch isolation on, on each server's page under MCP."
         )
     try:
-        mechanism = isolation.find_isolation_mechanism()
+        mechanism = isolation.require_isolation_mechanism()
     except isolation.IsolationUnavailable as refusal:
         if servers:
             return warning_check(

@@ -41,29 +41,29 @@ class DatabaseMove:
         self.say = say
         self.odds = UnsupportedValueReport(mend=mend)
 
-    def check_everything_movable(self) -> None:
+    def require_everything_movable(self) -> None:
         """Look at every row and at the target, and change nothing. Raises CommandError where the move would fail."""
         self.require_same_migrations()
         target.require_usable_target()
         tables = find_tables_to_move(self.source.db)
         total = size = 0
-        with self.source.read_one_snapshot():
+        with self.source.read_snapshot_transaction():
             self.say(f"{'table':<26}{'rows':>12}{'size':>12}")
             for table in tables:
-                count, characters = self.measure_source_table(table)
+                count, characters = self.measure_and_validate_source_table(table)
                 total, size = total + count, size + characters
                 if count:
                     self.say(f"{table.name:<26}{count:>12,}{sizes.format_byte_count(characters):>12}")
             self.say(f"{'in all':<26}{total:>12,}{sizes.format_byte_count(size):>12}")
-            orphans = self.source.find_orphan_rows(tables)
+            orphans = self.source.describe_orphan_rows(tables)
             self.print_unknown_tables(tables)
         if orphans and self.odds.refused_count:
             self.print_lines(orphans)
-        self.report_changed_or_refused_values()
+        self.report_changes_and_reject_refused_values()
         self.print_orphan_rows_and_refuse_move(orphans)
         self.say("All of it can be moved. Nothing was changed (--dry-run).")
 
-    def measure_source_table(self, table: MovedTable) -> tuple[int, int]:
+    def measure_and_validate_source_table(self, table: MovedTable) -> tuple[int, int]:
         """Return how many rows a table has and how long their values are; note what PostgreSQL would refuse."""
         count = characters = 0
         for raw in self.source.iterate_source_rows(table):
@@ -83,9 +83,9 @@ class DatabaseMove:
             self.say(f"Moving {self.source.path} to {startup.describe_database()}.")
             target.record_incomplete_move()
             self.say("Making the tables …")
-            target.create_target_tables()
+            target.migrate_target_database()
             tables = find_tables_to_move(self.source.db)
-            self.print_orphan_rows_and_refuse_move(self.source.find_orphan_rows(tables))
+            self.print_orphan_rows_and_refuse_move(self.source.describe_orphan_rows(tables))
             self.print_unknown_tables(tables)
             counters = self.source.load_last_ids_by_table()
             started_at = time.monotonic()
@@ -112,24 +112,24 @@ class DatabaseMove:
         self.say("Comparing every table …")
         progress = MoveProgress(lambda _line: None, total)
         for table in tables:
-            self.compare_table(table, digests[table.name], progress)
+            self.verify_copied_table(table, digests[table.name], progress)
         return digests
 
     def copy_table(self, table: MovedTable, progress: MoveProgress) -> RowsDigest:
         """Copy one table; return the count and digest of its rows. Raises CommandError where a value is refused."""
         digest = RowsDigest()
-        raw_rows = progress.count_rows(table.name, self.source.iterate_source_rows(table))
+        raw_rows = progress.yield_rows_with_progress(table.name, self.source.iterate_source_rows(table))
         converted = (rows.convert_sqlite_row_for_postgres(table, raw, self.odds) for raw in raw_rows)
         target.copy_rows_to_target(
             table, digest.yield_and_digest_rows(row for row in converted if row is not None)
         )
-        self.report_changed_or_refused_values()
+        self.report_changes_and_reject_refused_values()
         return digest
 
-    def compare_table(self, table: MovedTable, digest: RowsDigest, progress: MoveProgress) -> None:
+    def verify_copied_table(self, table: MovedTable, digest: RowsDigest, progress: MoveProgress) -> None:
         """Read a table back, and raise CommandError where it is not what was read from SQLite."""
         copied = RowsDigest()
-        copied.add_rows(progress.count_rows(table.name, target.iterate_target_rows(table)))
+        copied.add_rows(progress.yield_rows_with_progress(table.name, target.iterate_target_rows(table)))
         if copied != digest:
             raise CommandError(
                 f"{table.name} differs: {digest.count:,} rows ({digest.hex_digest}) in SQLite, {copied.count:,} "
@@ -168,7 +168,7 @@ class DatabaseMove:
                 "left them; delete them or restore what they refer to, and run this again. Nothing was moved."
             )
 
-    def report_changed_or_refused_values(self) -> None:
+    def report_changes_and_reject_refused_values(self) -> None:
         """Print what was changed; raise CommandError where PostgreSQL cannot hold a value."""
         if self.odds.mended:
             self.say("Changed, as import_db does, because PostgreSQL would not accept it:")

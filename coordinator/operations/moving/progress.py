@@ -22,7 +22,7 @@ class MoveProgress:
         self.done = 0
         self.drawn_at = 0.0
 
-    def count_rows(self, table: str, rows: Iterable[Row]) -> Iterator[Row]:
+    def yield_rows_with_progress(self, table: str, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield the rows of one table, and show how far that is."""
         before = self.done
         for row in rows:

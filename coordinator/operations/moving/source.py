@@ -52,7 +52,7 @@ class SqliteSource:
             self.db.execute("ROLLBACK")
 
     @contextlib.contextmanager
-    def read_one_snapshot(self) -> Iterator[None]:
+    def read_snapshot_transaction(self) -> Iterator[None]:
         """Read one moment of the database within the block; others go on writing."""
         self.db.execute("BEGIN")
         self.db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # from here on
@@ -72,7 +72,7 @@ class SqliteSource:
         """Return the last id that was given in each table that counts."""
         return dict(self.db.execute("SELECT name, seq FROM sqlite_sequence"))
 
-    def find_orphan_rows(self, tables: list[MovedTable]) -> list[str]:
+    def describe_orphan_rows(self, tables: list[MovedTable]) -> list[str]:
         """Name rows that refer to rows which do not exist, some of them."""
         names = {table.name for table in tables}
         orphans = []

@@ -69,7 +69,7 @@ def clear_incomplete_move_record() -> None:
         cursor.execute(f"DROP TABLE {database_move_state.STATE}")
 
 
-def create_target_tables() -> None:
+def migrate_target_database() -> None:
     """Make the tables that are not there yet."""
     with hold_migration_lock():
         call_command("migrate", interactive=False, verbosity=0)

@@ -136,7 +136,7 @@ class DeciderBook:
     def find_rule_problems(self) -> list[str]:
         return [rule_problem for rule in self.rules if (rule_problem := self.find_rule_problem(rule))]
 
-    def find_decision_rights(self, user: User, request: PermissionRequest) -> list[str]:
+    def rights_holder_names_for_user(self, user: User, request: PermissionRequest) -> list[str]:
         """Return by whose rights the person may decide, by name: their own first, then those handed to them.
 
         Nobody's right counts for what they themselves asked for, where that is forbidden.
@@ -144,9 +144,11 @@ class DeciderBook:
         rule, owner = self.find_deciding_rule(request), find_requester_barred_from_deciding(request)
         if user.pk not in self.approvers_by_id or user.get_username() == owner:
             return []
-        return self.find_rights_by_rule(user, rule, owner)
+        return self.rights_holder_names_by_rule(user, rule, owner)
 
-    def find_rights_by_rule(self, user: User, rule: DecidingRuleRow | None, owner: str | None) -> list[str]:
+    def rights_holder_names_by_rule(
+        self, user: User, rule: DecidingRuleRow | None, owner: str | None
+    ) -> list[str]:
         holders = self.rule_approver_ids(rule)
         ids = [
             user.pk,
@@ -166,7 +168,7 @@ class DeciderBook:
         if user.get_username() == find_requester_barred_from_deciding(request):
             return OWN
         rule = self.find_deciding_rule(request)
-        if rule is None or self.find_decision_rights(user, request):
+        if rule is None or self.rights_holder_names_for_user(user, request):
             return ""
         deciding_rule_text = self.describe_deciding_rule(rule)
         return (
@@ -185,7 +187,7 @@ class DeciderBook:
         return (
             other_approvers
             if rule is None
-            else [user for user in other_approvers if self.find_rights_by_rule(user, rule, owner)]
+            else [user for user in other_approvers if self.rights_holder_names_by_rule(user, rule, owner)]
         )
 
     def describe_rule_deciders(self, rule: DecidingRuleRow | None) -> list[str]:
@@ -279,9 +281,13 @@ class DeciderBook:
         counted = []
         for vote in votes:
             voter, right = self.approvers_by_name.get(vote.voter), vote.right_of or vote.voter
-            if has_vote_ended(vote, self.now):
+            if has_voted_approval_expired(vote, self.now):
                 continue
-            if voter is not None and right not in used and right in self.find_decision_rights(voter, request):
+            if (
+                voter is not None
+                and right not in used
+                and right in self.rights_holder_names_for_user(voter, request)
+            ):
                 used.add(right)
                 counted.append(vote)
         return counted
@@ -291,7 +297,7 @@ def join_with_or(words: Sequence[str]) -> str:
     return ", or ".join([", ".join(words[:-1]), words[-1]]) if words[1:] else words[0]
 
 
-def has_vote_ended(vote: PermissionVote, now: datetime) -> bool:
+def has_voted_approval_expired(vote: PermissionVote, now: datetime) -> bool:
     """Say whether the time has passed until which the voter approved."""
     if vote.validity != approvals.Validity.UNTIL:
         return False
@@ -351,7 +357,7 @@ def load_decider_description(
     return (book or load_decider_book(now)).describe_request_deciders(request)
 
 
-def decidable_request_ids(
+def decidable_request_ids_unless_all(
     user: User | AnonymousUser, book: DeciderBook, approved: Collection[int] | None = None
 ) -> list[int] | None:
     """Return which waiting requests the person may decide, by id; None where that is all that their role says.

@@ -40,11 +40,13 @@ def load_waiting_for_person(
     """Return what waits for the person at `now`, without what they snoozed."""
     waiting = PermissionRequest.objects.awaiting_decision(now)
     book = book or deciders.load_decider_book(now)
-    decidable = deciders.decidable_request_ids(person, book) if has_role(person, APPROVER) else None
+    decidable = (
+        deciders.decidable_request_ids_unless_all(person, book) if has_role(person, APPROVER) else None
+    )
     is_shared = decidable is None and not book.rules
     if decidable is not None:
         waiting = waiting.filter(pk__in=decidable)
-    snoozed_until = load_snoozed_until(person.get_username(), now)
+    snoozed_until = load_snooze_ends_by_request(person.get_username(), now)
     if not snoozed_until:
         return WaitingForPerson(waiting, 0, None, is_shared)
     snoozed = set(waiting.filter(request_id__in=snoozed_until).values_list("request_id", flat=True))
@@ -56,7 +58,7 @@ def load_waiting_for_person(
     )
 
 
-def load_snoozed_until(person: str, now: datetime) -> dict[str, datetime]:
+def load_snooze_ends_by_request(person: str, now: datetime) -> dict[str, datetime]:
     """Return until when this person has snoozed requests, by the requests' ids."""
     rows = RequestSnooze.objects.filter(person=person).values_list("request_id", "until")
     return {str(name): until for name, until in rows if isinstance(until, datetime) and until > now}

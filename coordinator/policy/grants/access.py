@@ -135,7 +135,7 @@ class Verdict:
         if self.source == UNKNOWN_SERVER:
             return f"There is no MCP server {self.server_id!r} here."
         decision_reason = self.build_reason_without_expiry()
-        if self.is_by_temporary_grant and self.then is not None and self.expires_at is not None:
+        if self.is_by_overriding_grant and self.then is not None and self.expires_at is not None:
             until = self.expires_at.strftime("%Y-%m-%d %H:%M")
             decision_reason = f"{decision_reason} Until {until} UTC, then {PARTICIPLES[self.then.decision]}."
         return (
@@ -145,7 +145,7 @@ class Verdict:
         )
 
     @property
-    def is_by_temporary_grant(self) -> bool:
+    def is_by_overriding_grant(self) -> bool:
         """Say whether the grant that decided overrides another one."""
         return self.grant is not None and bool(overridden_grant_ids(self.grant))
 
@@ -199,7 +199,7 @@ class AccessPolicy:
             slots = self.slots.setdefault((row.agent_id, row.server_id), {})
             slots.setdefault(row.tool_name, []).append(row)
 
-    def tools_with_grants(self, agent_id: str, server_id: str) -> set[str]:
+    def tools_with_grants_or_changes(self, agent_id: str, server_id: str) -> set[str]:
         """Return the tools of the server about which something is said for this agent or for all."""
         granted_tools = {tool for tool in self.slots.get((agent_id, server_id), ()) if tool}
         return granted_tools | {tool for server, tool in self.changed if server == server_id}
@@ -227,7 +227,7 @@ class AccessPolicy:
         verdict = decide_by_grants(slots.get(tool_name), TOOL_GRANT, server_id, at, past)
         verdict = verdict or decide_by_grants(slots.get(None), SERVER_GRANT, server_id, at, past)
         if default is None:
-            verdict = replace(verdict, is_unknown=True) if verdict else deny_unknown_server(server_id)
+            verdict = replace(verdict, is_unknown=True) if verdict else build_unknown_server_denial(server_id)
         else:
             verdict = verdict or decide_by_default_policy(server_id, default)
         return self._deny_if_definition_changed(verdict, server_id, tool_name)
@@ -257,7 +257,7 @@ class AccessPolicy:
         return replace(verdict, decision=decision, changed_at=changed_at)
 
 
-def deny_unknown_server(server_id: str) -> Verdict:
+def build_unknown_server_denial(server_id: str) -> Verdict:
     """Return the denial of a call to a server that nobody registered and no grant speaks of."""
     return Verdict(DENY, UNKNOWN_SERVER, server_id, is_unknown=True)
 
@@ -429,7 +429,7 @@ def describe_invalid_grant_fields(row: GrantRow | Grant) -> list[str]:
         fault
         for fault in (
             find_grant_type_problem(row),
-            find_permission_problem(row),
+            find_grant_permission_problem(row),
             *find_grant_date_problems(row),
         )
         if fault
@@ -444,7 +444,7 @@ def find_grant_type_problem(row: GrantRow | Grant) -> str | None:
     return None
 
 
-def find_permission_problem(row: GrantRow | Grant) -> str | None:
+def find_grant_permission_problem(row: GrantRow | Grant) -> str | None:
     is_known_permission = row.permission in GrantPermission.values
     return None if is_known_permission else f"denies: {row.permission!r} is not a known permission"
 

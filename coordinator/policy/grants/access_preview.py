@@ -75,7 +75,7 @@ def preview_access_changes(edits: Sequence[GrantEdit], *, actor: Actor, now: dat
     """Return what `edits` would change for every tool that is known, granted or was recently called."""
     agents = list(dict.fromkeys(edit.agent_id for edit in edits))
     servers = list(dict.fromkeys(edit.server_id for edit in edits))
-    tools = mcp_tools.list_tool_names(servers, seen_by=now)
+    tools = mcp_tools.collect_tool_names_by_server(servers, seen_by=now)
     for edit in edits:
         if edit.tool_name and edit.tool_name not in tools[edit.server_id]:
             tools[edit.server_id].append(edit.tool_name)
@@ -90,10 +90,10 @@ def preview_access_changes(edits: Sequence[GrantEdit], *, actor: Actor, now: dat
         for tool, verdict in row.items()
         if verdict.decision != after[agent, server][tool].decision
     ]
-    return add_affected_calls(verdict_changes, servers, now)
+    return build_preview_with_affected_calls(verdict_changes, servers, now)
 
 
-def add_affected_calls(
+def build_preview_with_affected_calls(
     verdict_changes: list[VerdictChange], servers: list[str], now: datetime
 ) -> AccessPreview:
     turned = {

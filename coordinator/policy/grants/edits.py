@@ -33,7 +33,8 @@ class GrantEdit:
     """The new permission of one slot: allow, ask, deny, or `inherit`, which ends its grants.
 
     `seen_version` is the version that the editor saw. `gives_way` marks a grant that ends with something else than the
-    clock, such as the approval that made it: like one with an end, it overrides current rows (find_rows_beneath_edit).
+    clock, such as the approval that made it: like one with an end, it overrides current rows
+    (find_grants_kept_under_edit).
     """
 
     agent_id: str
@@ -62,7 +63,7 @@ def preview_policy_after_edits(
     slots = {pair: dict(rows) for pair, rows in policy.slots.items()}
     for edit in edits:
         tools = slots.setdefault((edit.agent_id, edit.server_id), {})
-        beneath = find_rows_beneath_edit(
+        beneath = find_grants_kept_under_edit(
             edit, [row for row in tools.pop(edit.tool_name, []) if row.is_live(now)]
         )
         if edit.permission != INHERIT:
@@ -71,7 +72,7 @@ def preview_policy_after_edits(
     return AccessPolicy(policy.servers, slots, policy.changed, policy.accepted_only)
 
 
-def find_rows_beneath_edit(edit: GrantEdit, current_rows: Sequence[GrantLike]) -> list[GrantLike]:
+def find_grants_kept_under_edit(edit: GrantEdit, current_rows: Sequence[GrantLike]) -> list[GrantLike]:
     """Return those of a slot's rows that stay in force beneath the edit's own; the others end.
 
     Under a grant that has an end everything stays that lasts longer, and under one that gives way everything: nobody
@@ -84,11 +85,12 @@ def find_rows_beneath_edit(edit: GrantEdit, current_rows: Sequence[GrantLike]) -
     return [
         row
         for row in current_rows
-        if can_outlast_edit(row, edit) and not (row.id in top and row.effective_permission == edit.permission)
+        if can_grant_outlast_edit(row, edit)
+        and not (row.id in top and row.effective_permission == edit.permission)
     ]
 
 
-def can_outlast_edit(row: GrantRow | Grant, edit: GrantEdit) -> bool:
+def can_grant_outlast_edit(row: GrantRow | Grant, edit: GrantEdit) -> bool:
     """Return whether the current row may still count when the edit's own is over."""
     if row.expires_at is None:
         return True

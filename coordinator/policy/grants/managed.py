@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from coordinator.mcp.servers.names import PREFIX, ServerTool, find_called_tools, name_in_calls
+from coordinator.mcp.servers.names import PREFIX, ServerTool, find_server_tools_meant_by_call, name_in_calls
 from coordinator.models import Grant, McpServer
 from coordinator.models.mcp import DefaultPolicy
 from coordinator.policy.grants.access import (
@@ -14,7 +14,7 @@ from coordinator.policy.grants.access import (
     TOOL_GRANT,
     AccessPolicy,
     Verdict,
-    deny_unknown_server,
+    build_unknown_server_denial,
 )
 
 
@@ -31,10 +31,12 @@ class ManagedServers:
 
     def find_server_tools_of_call(self, call: str) -> list[ServerTool]:
         """Return the servers and tools that the call means: registered ones, else those that grants name."""
-        return find_called_tools(call, self.servers) or find_called_tools(call, self.granted)
+        return find_server_tools_meant_by_call(call, self.servers) or find_server_tools_meant_by_call(
+            call, self.granted
+        )
 
     def resolve_server_tool_of_call(self, call: str) -> ServerTool | None:
-        """Return one of `find_called_tools`, else the names in the call; None for a built-in tool."""
+        """Return one of `find_server_tools_meant_by_call`, else the names in the call; None for a built-in tool."""
         server_id, separator, tool = call.removeprefix(PREFIX).partition("__")
         if not call.startswith(PREFIX) or not (separator and server_id and tool):
             return None
@@ -63,7 +65,7 @@ class ManagedServers:
         if verdicts:
             return min(verdicts, key=verdict_leniency)
         server_id = call[len(PREFIX) :].partition("__")[0]
-        return deny_unknown_server(server_id) if self.strict else None
+        return build_unknown_server_denial(server_id) if self.strict else None
 
 
 def find_granted_tools_by_call_name(
@@ -71,7 +73,9 @@ def find_granted_tools_by_call_name(
 ) -> list[str]:
     """Return the tools in rows with this name in calls, else the name itself."""
     return [
-        name for name in policy.tools_with_grants(agent_id, server_id) if name_in_calls(name) == tool
+        name
+        for name in policy.tools_with_grants_or_changes(agent_id, server_id)
+        if name_in_calls(name) == tool
     ] or [tool]
 
 

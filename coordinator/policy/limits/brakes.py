@@ -103,7 +103,11 @@ def find_brake_on_agent(agent_id: str, programs: Iterable[str]) -> ActiveBrake |
     that runs, and from anywhere where it has none, or one of an unknown host.
     """
     on, names = load_active_brakes(), [agent_id, *programs]
-    hosts = agent_hosts(agent_id) if any(brake.reach == BrakeReach.HOST for brake in on) else set()
+    hosts = (
+        running_session_hosts_of_agent(agent_id)
+        if any(brake.reach == BrakeReach.HOST for brake in on)
+        else set()
+    )
     for brake in on:
         if brake.reach == BrakeReach.HOST:
             if not hosts or None in hosts or brake.name in hosts:
@@ -122,7 +126,7 @@ def find_brakes_on_agents(agent_ids: Iterable[str], programs: Iterable[str]) -> 
     return {agent_id: brake for agent_id, brake in brakes_by_agent.items() if brake is not None}
 
 
-def agent_hosts(agent_id: str) -> set[str | None]:
+def running_session_hosts_of_agent(agent_id: str) -> set[str | None]:
     running = Session.objects.filter(agent_name=agent_id, status=SessionStatus.RUNNING)
     # The gateway's own sessions say nothing of where their clients are.
     return {

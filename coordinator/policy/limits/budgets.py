@@ -236,14 +236,16 @@ def strip_separators(folder: str) -> str:
     return folder.rstrip("".join(FOLDER_SEPARATORS))
 
 
-def local_date_of_budgets(now: datetime) -> str:
+def installation_local_date(now: datetime) -> str:
     """Return the day of the installation's time zone."""
-    return instants.local_day(instants.to_microseconds(now) // 1000, settings.LOCAL_ZONE)
+    return instants.local_iso_date_of_milliseconds(
+        instants.instant_to_microseconds(now) // 1000, settings.LOCAL_ZONE
+    )
 
 
 def budget_period_dates(budget: BudgetRow, now: datetime) -> tuple[date, date]:
     """Return the first and the last day of a budget's current period. That of a session is the day."""
-    today = date.fromisoformat(local_date_of_budgets(now))
+    today = date.fromisoformat(installation_local_date(now))
     if budget.span == BudgetSpan.WEEK:
         first = today - timedelta(days=today.weekday())
         return first, first + timedelta(days=6)
@@ -301,11 +303,11 @@ def filter_usage_in_budget_reach(budget: BudgetRow, rows: QuerySet[UsageDay]) ->
         inner = [outer + end for end in FOLDER_SEPARATORS]
         return rows.alias(beginning=beginning).filter(Q(project_dir=outer) | Q(beginning__in=inner))
     if budget.reach == BudgetReach.MODEL:
-        return rows.filter(model__in=model_names_in_usage_rows(budget.name, rows))
+        return rows.filter(model__in=find_model_spellings_in_usage(budget.name, rows))
     return rows
 
 
-def model_names_in_usage_rows(name: str, rows: QuerySet[UsageDay]) -> list[str]:
+def find_model_spellings_in_usage(name: str, rows: QuerySet[UsageDay]) -> list[str]:
     """Return the names under which these rows have a model."""
     plain_name = normalize_model_name(name)
     reported = rows.order_by().values_list("model", flat=True).distinct()
@@ -368,7 +370,7 @@ def current_budget_state(budget: BudgetRow, now: datetime, session_id: str | Non
     return BudgetState(budget, budget_usage(budget, now, session_id), budget.is_lifted(now), about)
 
 
-def budget_states_by_session(
+def list_budget_states_of_sessions(
     budget: BudgetRow, session_ids: Sequence[str], now: datetime
 ) -> list[BudgetState]:
     """Return the state of a budget by session in each of the sessions, by one query."""
@@ -498,7 +500,7 @@ def load_spent_run_budgets(now: datetime) -> list[SpentBudget]:
     ]
 
 
-def is_budget_spent(budget: BudgetRow, now: datetime) -> bool:
+def is_budget_spent_or_uncountable(budget: BudgetRow, now: datetime) -> bool:
     """Say whether a budget is used up or cannot be counted: today, or in a session that was at work today."""
     if not budget.is_limit_per_session:
         return is_spent_or_unpriced(current_budget_state(budget, now))
@@ -576,21 +578,21 @@ def load_budget_subject(
     if BudgetReach.MODEL in reaches:
         used = UsageDay.objects.filter(session_id=session_id).exclude(model="").order_by()
         models = frozenset(map(normalize_model_name, used.values_list("model", flat=True).distinct()))
-    person = session_owner(session_id) if BudgetReach.PERSON in reaches else None
+    person = find_session_owner_username(session_id) if BudgetReach.PERSON in reaches else None
     return BudgetSubject(frozenset(agents), person, host, folder, models)
 
 
-def session_owner(session_id: str) -> str | None:
+def find_session_owner_username(session_id: str) -> str | None:
     """Return whose a session is: who ordered it on a page, else who made the key that began it; or None."""
     ordered = SessionOwner.objects.filter(pk=session_id).values_list("person", flat=True).first()
     if ordered is not None:
         return ordered
     writers = SessionWriter.objects.filter(session_id=session_id).order_by("is_runner", "id")
-    makers = [key_creator(name) for name in writers.values_list("writer", flat=True)[:5]]
+    makers = [api_key_creator_username(name) for name in writers.values_list("writer", flat=True)[:5]]
     return next((maker for maker in makers if maker), None)
 
 
-def key_creator(key: str) -> str | None:
+def api_key_creator_username(key: str) -> str | None:
     """Return the person who made a key, by the key's name."""
     by = ApiKey.objects.filter(name=key).values_list("created_by", flat=True).first() or ""
     return by.removeprefix("user:") if by.startswith("user:") else None

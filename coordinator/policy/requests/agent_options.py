@@ -50,7 +50,7 @@ def find_options_allowing_later_calls(options: Sequence[Option]) -> list[Option]
     return [option for option in options if option.get("kind") == "allow_always"]
 
 
-def choose_allow_option(options: Sequence[Option], picked: Sequence[Option] = ()) -> Outcome:
+def build_allow_outcome_or_cancel(options: Sequence[Option], picked: Sequence[Option] = ()) -> Outcome:
     """Return the agent's own yes: the one that was picked, else the one for this call alone.
 
     A plain yes is never one that lasts: where the agent offers no other, the question is called off, with `why`.
@@ -58,7 +58,7 @@ def choose_allow_option(options: Sequence[Option], picked: Sequence[Option] = ()
     chosen = next((option for option in picked if option.get("optionId")), None)
     if chosen is not None:
         return option_outcome(chosen)
-    outcome = choose_first_option_of_kinds(options, "allow_once")
+    outcome = first_outcome_of_kinds_or_cancel(options, "allow_once")
     return (
         {**CANCELLED, "why": ONLY_LASTING}
         if outcome == CANCELLED and find_options_allowing_later_calls(options)
@@ -66,12 +66,12 @@ def choose_allow_option(options: Sequence[Option], picked: Sequence[Option] = ()
     )
 
 
-def choose_reject_option(options: Sequence[Option]) -> Outcome:
+def build_reject_outcome_or_cancel(options: Sequence[Option]) -> Outcome:
     """Return the agent's own no; where it offers none, the question is called off."""
-    return choose_first_option_of_kinds(options, "reject_once", "reject_always")
+    return first_outcome_of_kinds_or_cancel(options, "reject_once", "reject_always")
 
 
-def choose_named_option(options: Sequence[Option], option_id: Any) -> Outcome:
+def build_chosen_outcome_or_cancel(options: Sequence[Option], option_id: Any) -> Outcome:
     """Return the option that a person chose by its name; where the agent offers it no more, the question is off."""
     chosen = next((option for option in options if option.get("optionId") == option_id), None)
     return CANCELLED if chosen is None else option_outcome(chosen)
@@ -86,7 +86,7 @@ def has_ambiguous_options(options: Sequence[Option]) -> bool:
     )
 
 
-def choose_first_option_of_kinds(options: Sequence[Option], *kinds: str) -> Outcome:
+def first_outcome_of_kinds_or_cancel(options: Sequence[Option], *kinds: str) -> Outcome:
     for kind in kinds:
         for option in options:
             if option.get("kind") == kind:

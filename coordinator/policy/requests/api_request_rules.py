@@ -40,5 +40,5 @@ def judge_requested_call(
     needs = tool_rules.find_history_needed_by_rules(rules, tool, text, agent_id, program, servers=servers)
     if needs and isinstance(text, CallText):
         moment = TimedCall(session_id or "", tool, subject.tool_input, now, folder=folder)
-        text = text.copy_with_call_history(history_queries.load_call_history(needs, moment))
+        text = text.copy_with_call_history(history_queries.evaluate_history_conditions(needs, moment))
     return tool_rules.decide_by_tool_rules(rules, tool, text, agent_id, program, servers=servers)

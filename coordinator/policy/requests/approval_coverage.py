@@ -62,7 +62,7 @@ def request_requester(request: PermissionRequest) -> Requester:
     return Requester(context.agent_id, requested_by, context.session_id, context.folder, context.host)
 
 
-def approval_cover_key(call: str, requester: Requester, scope: Scope) -> str | None:
+def hash_approval_coverage(call: str, requester: Requester, scope: Scope) -> str | None:
     """Return the digest by which a lasting approval of the call (`call_digest`) is found; None for this call alone."""
     if scope is Scope.CALL:
         return None
@@ -83,8 +83,8 @@ def find_covering_approval(
     One of a row that another program wrote names no asker: it covers everybody who asks as that plugin.
     """
     call = call_digest(subject)
-    keys = {approval_cover_key(call, requester, scope) for scope in requester.possible_scopes}
-    keys |= {approval_cover_key(call, Requester(), Scope.EVERYWHERE)}
+    keys = {hash_approval_coverage(call, requester, scope) for scope in requester.possible_scopes}
+    keys |= {hash_approval_coverage(call, Requester(), Scope.EVERYWHERE)}
     covering = PermissionContext.objects.filter(cover_key__in=keys - {None}).values("pk")
     covering_approval = active_approvals(now).filter(request_id__in=covering).first()
     return (

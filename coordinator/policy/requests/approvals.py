@@ -22,7 +22,7 @@ from coordinator.identity.scopes import OVERSEERS
 from coordinator.lib import instants, times
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.models.permissions import RequestStatus as Status
-from coordinator.policy.requests.gateway_requests import gateway_request_tool_and_server
+from coordinator.policy.requests.gateway_requests import gateway_request_call_label
 from coordinator.policy.requests.questions import question_or_plan_in_one_line
 from coordinator.policy.requests.tool_calls import CAN_STOP_TURN, STOPS_TURN
 from coordinator.secrets.digests import keyed_digest
@@ -169,7 +169,7 @@ def permission_request_gist(request: PermissionRequest) -> str:
     """Return what `request` asks for in as few words as a list has room for: a command, or the target."""
     tool_input = loaded_tool_input_of_request(request)
     command = tool_input.get("command") if isinstance(tool_input, dict) else None
-    if (call := gateway_request_tool_and_server(request)) is not None:
+    if (call := gateway_request_call_label(request)) is not None:
         return call
     context = request_context(request)
     if context is not None and (question := question_or_plan_in_one_line(context.tool_name, tool_input)):
@@ -287,7 +287,7 @@ def required_approver_count(request: PermissionRequest) -> int:
     return max(context.needed if context else 1, 2 if two else 1)
 
 
-def can_revoke(request: PermissionRequest, now: datetime) -> bool:
+def has_revocable_approval(request: PermissionRequest, now: datetime) -> bool:
     """Say whether there is something to take back: an approval in force, or a permission it granted."""
     context = request_context(request)
     granted = context is not None and context.granted and context.revoked_at is None
@@ -384,7 +384,7 @@ def format_request_instant(value: datetime | str | None) -> str | None:
     return value
 
 
-def find_permission_request(request_id: str) -> PermissionRequest:
+def require_permission_request(request_id: str) -> PermissionRequest:
     """Return the request. Raises NotFound."""
     row = PermissionRequest.objects.with_context().filter(request_id=request_id).first()
     if row is None:
@@ -392,13 +392,13 @@ def find_permission_request(request_id: str) -> PermissionRequest:
     return row
 
 
-def find_visible_request(request_id: str, caller: KeyIdentity, now: datetime) -> PermissionRequest:
+def require_visible_request(request_id: str, caller: KeyIdentity, now: datetime) -> PermissionRequest:
     """Return the request if this key may see it: the requester's key may, and keys that read everything.
 
     An approval in force is also shown to every requester it covers, because it answers their own request.
     Raises NotFound, for requests of others as for unknown ones.
     """
-    row = find_permission_request(request_id)
+    row = require_permission_request(request_id)
     if (
         caller.scopes & OVERSEERS
         or is_request_of_caller(row, caller)

@@ -29,7 +29,7 @@ class GatewayRequest:
     sent_along: str = ""
 
 
-def gateway_request_tool_and_server(request: PermissionRequest) -> str | None:
+def gateway_request_call_label(request: PermissionRequest) -> str | None:
     """Return the tool and the server of a request whose whole target is what the gateway binds an approval to.
 
     None for any other: a requester that only claims to be the gateway does not get its own target folded away.
@@ -42,7 +42,7 @@ def gateway_request_tool_and_server(request: PermissionRequest) -> str | None:
 
 def parse_gateway_request(request: PermissionRequest) -> GatewayRequest | None:
     """Return what such a request says, for its card; None for any other."""
-    if (gist := gateway_request_tool_and_server(request)) is None:
+    if (gist := gateway_request_call_label(request)) is None:
         return None
     data = request.metadata if isinstance(request.metadata, dict) else {}
     client, along = data.get("client"), data.get("sent_along")

@@ -59,7 +59,7 @@ def judged_content_for_audit(request: PermissionRequest) -> dict[str, Any]:
     return {"judged": shown_fields, "judged_sha256": hashlib.sha256(packed).hexdigest()}
 
 
-def grouping_key_of_request(request: PermissionRequest) -> str:
+def hash_request_card_group(request: PermissionRequest) -> str:
     """Return what the requests on one card share: the same call in the same place, with the same offered rules."""
     return hash_json_parts("card", judged_request_fields(request), find_offered_rules(request))
 
@@ -79,5 +79,5 @@ def group_requests_by_card(rows: Iterable[PermissionRequest]) -> list[list[Permi
     """Return `rows` with those that share a card together, in the order they first appeared."""
     requests_by_card: dict[str, list[PermissionRequest]] = {}
     for row in rows:
-        requests_by_card.setdefault(grouping_key_of_request(row), []).append(row)
+        requests_by_card.setdefault(hash_request_card_group(row), []).append(row)
     return list(requests_by_card.values())

@@ -20,9 +20,9 @@ def ruling_source_as_json(ruling: Ruling) -> dict[str, Any]:
     if isinstance(ruling.ground, DecisionRule):
         return {"rule": asdict(ruling.ground)}
     if isinstance(ruling.ground, BudgetRow):
-        return {"budget": audit_budget_as_json(ruling.ground)}
+        return {"budget": serialize_budget_for_audit(ruling.ground)}
     if ruling.ground is not None:
-        return {"grant": audit_grant_as_json(ruling.ground)}
+        return {"grant": serialize_grant_for_audit(ruling.ground)}
     return {}
 
 
@@ -46,7 +46,7 @@ def rules_and_grants_at_decision(tool: str | None, agent_id: str | None, now: da
                 for row in grant_rows_for_tool(grants.policy, agent_id, place)
                 if row.is_live(now)
             ]
-            policy_state["grants_in_force"] = [audit_grant_as_json(row) for row in rows]
+            policy_state["grants_in_force"] = [serialize_grant_for_audit(row) for row in rows]
             policy_state["default_policies"] = {
                 server: grants.policy.servers.get(server) for server, _ in server_tools
             }
@@ -61,12 +61,12 @@ def grant_rows_for_tool(policy: AccessPolicy, agent_id: str, server_tool: Server
     ]
 
 
-def audit_budget_as_json(budget: BudgetRow) -> dict[str, Any]:
+def serialize_budget_for_audit(budget: BudgetRow) -> dict[str, Any]:
     """Return a budget as an audit entry records it."""
     return {name: value for name, value in asdict(budget).items() if name != "allowed_until"}
 
 
-def audit_grant_as_json(row: GrantRow) -> dict[str, Any]:
+def serialize_grant_for_audit(row: GrantRow) -> dict[str, Any]:
     """Return a grant as an audit entry records it; an end that cannot be read is recorded as its text."""
     values = {**row._asdict(), "permission": row.effective_permission}
     del values["asks"], values["metadata"]

@@ -63,7 +63,7 @@ def parse_question_of_request(request: PermissionRequest) -> PersonQuestion | No
     return question
 
 
-def seal_address(params: Mapping[str, Any]) -> dict[str, str]:
+def seal_elicitation_address(params: Mapping[str, Any]) -> dict[str, str]:
     """Return the sealed address of a server, kept next to its masked form; empty where nothing is masked."""
     address = params.get("url")
     if not isinstance(address, str) or mask_secrets(address, judged=True) == address:
@@ -72,7 +72,7 @@ def seal_address(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def unseal_elicitation_address(metadata: Mapping[str, Any]) -> str:
-    """Return the address that `seal_address` kept; nothing where there is none that can be opened."""
+    """Return the address that `seal_elicitation_address` kept; nothing where there is none that can be opened."""
     try:
         return unseal_for_purpose(ADDRESS_SEALED_AS, str(metadata.get(ADDRESS, "")).encode()).decode()
     except ValueError:

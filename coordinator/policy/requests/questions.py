@@ -203,7 +203,7 @@ def parse_questions(tool_input: Any) -> AgentQuestions | None:
     readable = tuple(question for question in questions if question is not None)
     if len(readable) < len(questions) or len({question.text for question in readable}) < len(readable):
         return None
-    return AgentQuestions(readable, read_text(tool_input, "title"))
+    return AgentQuestions(readable, first_text_member(tool_input, "title"))
 
 
 def parse_form_questions(tool_input: Mapping[str, Any]) -> AgentQuestions | None:
@@ -218,7 +218,7 @@ def parse_form_questions(tool_input: Mapping[str, Any]) -> AgentQuestions | None
 
 
 def parse_question(entry: Any) -> Question | None:
-    if not isinstance(entry, dict) or not read_text(entry, "question"):
+    if not isinstance(entry, dict) or not first_text_member(entry, "question"):
         return None
     options: list[Any] = next(
         (entry[name] for name in ("options", "choices") if isinstance(entry.get(name), list)), []
@@ -228,19 +228,19 @@ def parse_question(entry: Any) -> Question | None:
     labels = {choice.label for choice in readable}
     if len(readable) < len(choices) or len(labels) < len(readable) or len(readable) > MAX_CHOICES:
         return None
-    kind = read_text(entry, "kind", "type")
-    text, header = read_text(entry, "question"), read_text(entry, "header")
+    kind = first_text_member(entry, "kind", "type")
+    text, header = first_text_member(entry, "question"), first_text_member(entry, "header")
     common: dict[str, Any] = {
         "text": text,
         "header": "" if header == text else header,
-        "hint": read_text(entry, "description"),
-        "placeholder": read_text(entry, "placeholder"),
-        "key": read_text(entry, "id"),
+        "hint": first_text_member(entry, "description"),
+        "placeholder": first_text_member(entry, "placeholder"),
+        "key": first_text_member(entry, "id"),
     }
     if kind == "number":
-        low, high = read_number(entry.get("min")), read_number(entry.get("max"))
-        unit = read_text(entry, "unit")
-        initial = read_number(entry.get("defaultValue"))
+        low, high = finite_number_or_none(entry.get("min")), finite_number_or_none(entry.get("max"))
+        unit = first_text_member(entry, "unit")
+        initial = finite_number_or_none(entry.get("defaultValue"))
         return Question(
             kind=QuestionKind.NUMBER, minimum=low, maximum=high, unit=unit, initial=initial, **common
         )
@@ -256,18 +256,20 @@ def parse_question(entry: Any) -> Question | None:
 def parse_choice(option: Any) -> Choice | None:
     if isinstance(option, str):
         return Choice(option) if option.strip() else None
-    if not isinstance(option, dict) or not read_text(option, "label"):
+    if not isinstance(option, dict) or not first_text_member(option, "label"):
         return None
     return Choice(
-        read_text(option, "label"), read_text(option, "description"), read_text(option, "preview", "markdown")
+        first_text_member(option, "label"),
+        first_text_member(option, "description"),
+        first_text_member(option, "preview", "markdown"),
     )
 
 
-def read_text(entry: Mapping[str, Any], *names: str) -> str:
+def first_text_member(entry: Mapping[str, Any], *names: str) -> str:
     return next((entry[name] for name in names if isinstance(entry.get(name), str) and entry[name]), "")
 
 
-def read_number(value: Any) -> float | None:
+def finite_number_or_none(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if math.isfinite(value) else None
@@ -280,8 +282,8 @@ def parse_plan(tool_input: Any) -> PlanReview | None:
     """Return the plan of a call; one without a text, too, for a person may know it from the agent's screen."""
     if not isinstance(tool_input, dict):
         return None
-    text = read_text(tool_input, "plan", "summary", "plan_text")
-    path = read_text(tool_input, "planFilePath", "plan_path", "plan_filename")
+    text = first_text_member(tool_input, "plan", "summary", "plan_text")
+    path = first_text_member(tool_input, "planFilePath", "plan_path", "plan_filename")
     return PlanReview(text[:MAX_PLAN_CHARACTERS], path)
 
 
@@ -309,11 +311,11 @@ def parse_elicitation(params: Any) -> AgentQuestions | AddressRequest | None:
     """
     if not isinstance(params, dict):
         return None
-    message, asker = read_text(params, "message"), read_text(params, "server")
+    message, asker = first_text_member(params, "message"), first_text_member(params, "server")
     if len(message) > MAX_FORM_CHARACTERS or params.get("mode", "form") not in {"form", "url"}:
         return None
     if params.get("mode") == "url":
-        address = read_text(params, "url")
+        address = first_text_member(params, "url")
         return AddressRequest(address, message, asker) if is_openable_browser_url(address) else None
     schema = params.get("requestedSchema")
     properties = schema.get("properties") if isinstance(schema, dict) else None
@@ -357,10 +359,10 @@ def ascii_host_of_url(address: str) -> str:
 
 def parse_form_field(name: str, field: Any, is_required: bool) -> Question | None:
     """Return one field of a form: a text, a number, a yes or no, or a choice of texts."""
-    parse_field = FIELD_PARSERS.get(read_text(field, "type")) if isinstance(field, dict) else None
+    parse_field = FIELD_PARSERS.get(first_text_member(field, "type")) if isinstance(field, dict) else None
     if parse_field is None or COMPOSING_WORDS & field.keys():
         return None
-    title, hint = read_text(field, "title"), read_text(field, "description")
+    title, hint = first_text_member(field, "title"), first_text_member(field, "description")
     if max(len(name), len(title), len(hint)) > MAX_FORM_CHARACTERS:
         return None
     common: dict[str, Any] = {
@@ -388,8 +390,8 @@ def parse_boolean_field(_field: Mapping[str, Any], common: dict[str, Any]) -> Qu
 def parse_number_field(field: Mapping[str, Any], common: dict[str, Any]) -> Question:
     return Question(
         kind=QuestionKind.NUMBER,
-        minimum=read_number(field.get("minimum")),
-        maximum=read_number(field.get("maximum")),
+        minimum=finite_number_or_none(field.get("minimum")),
+        maximum=finite_number_or_none(field.get("maximum")),
         is_integer=field.get("type") == "integer",
         **common,
     )
@@ -418,7 +420,7 @@ def parse_text_field(field: Mapping[str, Any], common: dict[str, Any]) -> Questi
         kind=QuestionKind.TEXT,
         min_length=read_count(field.get("minLength"), 0),
         max_length=min(MAX_FIELD_CHARACTERS, read_count(field.get("maxLength"), MAX_FIELD_CHARACTERS)),
-        input_type=INPUT_TYPES.get(read_text(field, "format"), "text"),
+        input_type=INPUT_TYPES.get(first_text_member(field, "format"), "text"),
         **common,
     )
 
@@ -434,7 +436,7 @@ FIELD_PARSERS: Mapping[str, Callable[[Mapping[str, Any], dict[str, Any]], Questi
 
 def read_count(value: Any, default: int) -> int:
     """Return a count of a schema as it is given, at most a million; the default for what is none."""
-    number = read_number(value)
+    number = finite_number_or_none(value)
     return default if number is None else int(max(0, min(number, 1_000_000)))
 
 
@@ -444,8 +446,8 @@ def parse_enumerated_choices(field: Mapping[str, Any]) -> tuple[Choice, ...] | N
     if titled is not None:
         choices = [
             Choice(
-                read_text(entry, "title") or entry["const"],
-                read_text(entry, "description"),
+                first_text_member(entry, "title") or entry["const"],
+                first_text_member(entry, "description"),
                 value=entry["const"],
             )
             for entry in titled
@@ -468,7 +470,9 @@ def parse_enumerated_choices(field: Mapping[str, Any]) -> tuple[Choice, ...] | N
 # --- answers ----------------------------------------------------------------------------------------------
 
 
-def validate_answers(questions: AgentQuestions, answers: Sequence[SubmittedAnswer]) -> list[dict[str, Any]]:
+def convert_submitted_answers(
+    questions: AgentQuestions, answers: Sequence[SubmittedAnswer]
+) -> list[dict[str, Any]]:
     """Return the answers as a decision stores them, one for each question.
 
     `chosen` are places of choices, `labels` those choices' words, `text` is what the person typed. Raises
@@ -477,12 +481,12 @@ def validate_answers(questions: AgentQuestions, answers: Sequence[SubmittedAnswe
     if len(answers) != len(questions.questions):
         raise UnprocessableRequest("The answers do not fit the questions. Reload the page and answer again.")
     return [
-        validate_answer(question, answer)
+        convert_submitted_answer(question, answer)
         for question, answer in zip(questions.questions, answers, strict=True)
     ]
 
 
-def validate_answer(question: Question, answer: SubmittedAnswer) -> dict[str, Any]:
+def convert_submitted_answer(question: Question, answer: SubmittedAnswer) -> dict[str, Any]:
     chosen = tuple(dict.fromkeys(answer.chosen))
     text = answer.text.replace("\r\n", "\n").strip()
     if any(not 0 <= place < len(question.choices) for place in chosen):
@@ -518,7 +522,7 @@ def require_valid_answer_text(question: Question, text: str) -> None:
             raise UnprocessableRequest(f"“{question.text}” is at least {question.minimum:g}.")
         if question.maximum is not None and number > question.maximum:
             raise UnprocessableRequest(f"“{question.text}” is at most {question.maximum:g}.")
-    elif (problem := find_format_problem(question.input_type, text)) is not None:
+    elif (problem := describe_expected_format(question.input_type, text)) is not None:
         raise UnprocessableRequest(f"Answer “{question.text}” with {problem}.")
     elif len(text) > question.max_length:
         raise UnprocessableRequest(f"“{question.text}”: write at most {question.max_length:,} characters.")
@@ -526,7 +530,7 @@ def require_valid_answer_text(question: Question, text: str) -> None:
         raise UnprocessableRequest(f"“{question.text}”: write at least {question.min_length:,} characters.")
 
 
-def find_format_problem(input_type: str, text: str) -> str | None:
+def describe_expected_format(input_type: str, text: str) -> str | None:
     """Return what a text of this kind of field must be instead; None where it is that."""
     try:
         if input_type == "email" and not _EMAIL.fullmatch(text):
@@ -638,7 +642,7 @@ def build_answer_lists(questions: AgentQuestions, stored: Any) -> list[list[str]
     return [[*(choice.label for choice in chosen), *([text] if text else [])] for _, chosen, text in answers]
 
 
-def build_form_content(questions: AgentQuestions, stored: Any) -> dict[str, Any] | None:
+def build_elicitation_content(questions: AgentQuestions, stored: Any) -> dict[str, Any] | None:
     """Return the content that an MCP server is sent: each field that was answered, in its own type."""
     form_content = match_stored_answers_to_questions(questions, stored)
     if form_content is None:

@@ -8,7 +8,7 @@ from coordinator.calls.call_headlines import CallHeadline, build_call_headline, 
 from coordinator.models import PermissionRequest
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.requests import approvals, question_requests
-from coordinator.policy.requests.gateway_requests import gateway_request_tool_and_server
+from coordinator.policy.requests.gateway_requests import gateway_request_call_label
 from coordinator.policy.requests.questions import (
     AgentQuestions,
     OptionsQuestion,
@@ -49,7 +49,7 @@ def build_permission_request_headline(request: PermissionRequest) -> RequestAct:
         and (question := question_requests.parse_question_of_request(request)) is not None
     ):
         return build_question_headline(question)
-    if (gist := gateway_request_tool_and_server(request)) is not None:
+    if (gist := gateway_request_call_label(request)) is not None:
         return build_gateway_request_headline(gist, tool)
     if parse_access_request(request) is not None:
         return CallHeadline(

@@ -21,7 +21,7 @@ from coordinator.policy.requests.judged_content import card_context_fields
 MAY_NOT_RUN: dict[str, Any] = {"allowed": False, "edited": False, "edited_input": None}
 
 
-def export_permission_request(request: PermissionRequest, now: datetime) -> dict[str, Any]:
+def serialize_permission_request(request: PermissionRequest, now: datetime) -> dict[str, Any]:
     """Return the request as exports hold it, at `now`.
 
     `allowed` is about `tool_input`, what was asked for. A person who edited it approved `edited_input` alone.
@@ -68,7 +68,7 @@ def build_requester_answer(
 
     `asker` is who asks, where that may be another than who asked first: one approval can cover many.
     """
-    answer = export_permission_request(request, now) | {"brake": None}
+    answer = serialize_permission_request(request, now) | {"brake": None}
     if not approvals.current_request_state(request, now).allowed:
         return answer
     brake_message = find_message_of_requester_brake(
@@ -81,7 +81,7 @@ def build_requester_answers(requests: Sequence[PermissionRequest], now: datetime
     """Return several requests so: no query more for each while no brake is on."""
     if brakes.load_active_brakes():
         return [build_requester_answer(request, now) for request in requests]
-    return [export_permission_request(request, now) | {"brake": None} for request in requests]
+    return [serialize_permission_request(request, now) | {"brake": None} for request in requests]
 
 
 def find_message_of_requester_brake(asker: Requester, plugin_id: str) -> str | None:
@@ -95,7 +95,7 @@ def find_final_answer(request_id: str, now: datetime | None = None) -> dict[str,
 
     Raises NotFound for an unknown request: nothing would ever free that waiter.
     """
-    now, row = now or timezone.now(), approvals.find_permission_request(request_id)
+    now, row = now or timezone.now(), approvals.require_permission_request(request_id)
     if approvals.current_request_state(row, now).waiting:
         return None
     requester_answer = build_requester_answer(row, now)

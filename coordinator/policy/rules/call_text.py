@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from coordinator.calls.descriptions import CallDescription, describe_call, resolve_call_symlinks
+from coordinator.calls.descriptions import CallDescription, describe_call, resolve_call_symlinks_if_changed
 from coordinator.calls.paths import PathLinks, parse_reported_symlinks, resolve_absolute_path
 from coordinator.calls.tools import (
     COMMAND_FIELDS,
@@ -97,7 +97,7 @@ class CallText(str):
     _descriptions: dict[str, CallDescription]  # by tool
     history: CallHistory | None  # what was recorded before the call, where a rule asks about it
 
-    def in_folder(self, folder: str | None) -> CallText:
+    def copy_with_folder(self, folder: str | None) -> CallText:
         """Return the same of a call in this working directory."""
         return type(self)(str(self), self.field, self.tool_input, folder, self.links)
 
@@ -119,7 +119,11 @@ class CallText(str):
 
     def describe_call_on_real_paths(self, tool: str) -> CallDescription | None:
         """Return what the call does with the real paths behind its own; None where these are the same."""
-        return resolve_call_symlinks(self.describe_call(tool), self.links) if self.links is not None else None
+        return (
+            resolve_call_symlinks_if_changed(self.describe_call(tool), self.links)
+            if self.links is not None
+            else None
+        )
 
     @property
     def symlink_target_paths(self) -> tuple[str, ...]:
@@ -135,7 +139,7 @@ class CallText(str):
         """Every text at which deny and ask rules look, the call's own first."""
         is_path = self.field in PATH_FIELDS | ADDRESS_FIELDS
         texts = (
-            [str(self), *normalized_path_or_url_if_changed(self), *self.symlink_target_paths]
+            [str(self), *list_changed_normalized_path_or_url(self), *self.symlink_target_paths]
             if is_path
             else [str(self)]
         )
@@ -145,14 +149,14 @@ class CallText(str):
         rest = {k: v for k, v in self.tool_input.items() if k != self.field and k not in unseen}
         strings = list(itertools.islice(iterate_nested_strings(rest), MAX_FIELD_TEXTS + 1))
         for text in strings[:MAX_FIELD_TEXTS]:
-            texts += [text, *normalized_path_or_url_if_changed(text)]
+            texts += [text, *list_changed_normalized_path_or_url(text)]
         distinct_texts = tuple(dict.fromkeys(map(replace_surrogates, texts)))
         return (
             distinct_texts
             if len(strings) <= MAX_FIELD_TEXTS
             else (
                 *distinct_texts,
-                *join_strings_of_large_json_input(replace_surrogates(dump_tool_input_for_rules(rest))),
+                *build_search_texts_from_large_json(replace_surrogates(dump_tool_input_for_rules(rest))),
             )
         )
 
@@ -163,7 +167,7 @@ class CallText(str):
         return type(self)(replace_surrogates(self), self.field, self.tool_input, self.folder, self.links)
 
     @cached_property
-    def uncovered_fields(self) -> frozenset[str]:
+    def fields_requiring_allow_pattern(self) -> frozenset[str]:
         """The fields that are set and that no allow rule covers unless its pattern names them."""
         if not isinstance(self.tool_input, Mapping):
             return frozenset()
@@ -177,7 +181,7 @@ class CallText(str):
     @property
     def text_an_allow_pattern_must_match(self) -> str:
         """The text that an allow pattern has to fit: the call's own, or all that is not covered with it, as JSON."""
-        if not self.uncovered_fields or not self.field:
+        if not self.fields_requiring_allow_pattern or not self.field:
             return str(self)
         return replace_surrogates(dump_tool_input_for_rules(self.input_an_allow_pattern_must_match))
 
@@ -185,12 +189,16 @@ class CallText(str):
     def input_an_allow_pattern_must_match(self) -> Any:
         if not self.field or not isinstance(self.tool_input, Mapping):
             return self.tool_input
-        return {k: v for k, v in self.tool_input.items() if k == self.field or k in self.uncovered_fields}
+        return {
+            k: v
+            for k, v in self.tool_input.items()
+            if k == self.field or k in self.fields_requiring_allow_pattern
+        }
 
     @property
     def normalized_allow_pattern_text(self) -> str | None:
         """The same with its paths resolved; None where that changes nothing."""
-        if self.uncovered_fields or not self.field:
+        if self.fields_requiring_allow_pattern or not self.field:
             if ".." not in self.text_an_allow_pattern_must_match:
                 return None
             plain = normalize_paths_with_parent_steps(self.input_an_allow_pattern_must_match)
@@ -200,7 +208,7 @@ class CallText(str):
                 else None
             )
         is_path = self.field in PATH_FIELDS | ADDRESS_FIELDS
-        return next(iter(normalized_path_or_url_if_changed(self)), None) if is_path else None
+        return next(iter(list_changed_normalized_path_or_url(self)), None) if is_path else None
 
 
 class PatchText(CallText):
@@ -224,17 +232,17 @@ class PatchText(CallText):
         texts = [
             str(self),
             *targets,
-            *(resolved for target in targets for resolved in normalized_path_or_url_if_changed(target)),
+            *(resolved for target in targets for resolved in list_changed_normalized_path_or_url(target)),
             *self.symlink_target_paths,
         ]
         return tuple(dict.fromkeys(map(replace_surrogates, texts)))
 
     @property
     def normalized_allow_pattern_text(self) -> str | None:
-        if self.uncovered_fields:
+        if self.fields_requiring_allow_pattern:
             return super().normalized_allow_pattern_text
         plain = "\n".join(
-            next(iter(normalized_path_or_url_if_changed(target)), target) for target in self.split("\n")
+            next(iter(list_changed_normalized_path_or_url(target)), target) for target in self.split("\n")
         )
         return replace_surrogates(plain) if plain != self else None
 
@@ -252,7 +260,7 @@ def build_call_text_from_input(tool_input: Any, field: str | None) -> str:
     return CallText(dump_tool_input_for_rules(tool_input), "", tool_input)
 
 
-def build_patch_text(tool_input: Any, field: str) -> str:
+def build_call_text_from_patch(tool_input: Any, field: str) -> str:
     """Return which files a patch touches; as `build_call_text_from_input` where it names none."""
     patch = tool_input.get(field) if isinstance(tool_input, dict) else None
     headers = _PATCH_TARGET.findall(patch) if isinstance(patch, str) else []
@@ -300,7 +308,7 @@ def build_requested_call_text(tool: str, tool_input: Any, target: str) -> str:
 
 def call_text_in_working_folder(text: str, folder: str | None) -> str:
     """Return the text of a call that is made in this working directory."""
-    return text.in_folder(folder) if isinstance(text, CallText) and folder else text
+    return text.copy_with_folder(folder) if isinstance(text, CallText) and folder else text
 
 
 def call_text_with_symlinks(text: str, reported: Any) -> str:
@@ -326,14 +334,14 @@ def text_for_allow_rules(text: str) -> str:
 
 def has_guard_lifting_field(text: str) -> bool:
     """Say whether a field of the call lifts one of its agent's own guards."""
-    return isinstance(text, CallText) and bool(text.uncovered_fields & LIFTS_GUARDS)
+    return isinstance(text, CallText) and bool(text.fields_requiring_allow_pattern & LIFTS_GUARDS)
 
 
 def does_allow_pattern_name_all_fields(text: str, pattern: str) -> bool:
     """Say whether an allow rule with this pattern names every field of the call that it has to name."""
     if not isinstance(text, CallText):
         return True
-    return all(re.escape(name) in pattern or name in pattern for name in text.uncovered_fields)
+    return all(re.escape(name) in pattern or name in pattern for name in text.fields_requiring_allow_pattern)
 
 
 def normalized_text_for_allow_rules(text: str) -> str | None:
@@ -372,19 +380,19 @@ def iterate_nested_strings(value: Any) -> Iterator[str]:
             yield str(part)
 
 
-def join_strings_of_large_json_input(packed: str) -> tuple[str, ...]:
+def build_search_texts_from_large_json(packed: str) -> tuple[str, ...]:
     """Return all texts of an input, `packed` as JSON, as rules look at very many: without taking them one by one."""
-    lines = unescape_json_strings(packed)
+    lines = split_json_strings_into_lines(packed)
     climbing = [
         line for line in lines.split("\n") if "/." in line or "./" in line or "//" in line or "\\.." in line
     ]
     if len(climbing) > MAX_CLIMBING_PATHS:
         return (UnsearchableText(packed),)
-    resolved = [plain for line in climbing for plain in normalized_path_or_url_if_changed(line)]
+    resolved = [plain for line in climbing for plain in list_changed_normalized_path_or_url(line)]
     return packed, JoinedTexts(lines), JoinedTexts("\n".join(resolved))
 
 
-def unescape_json_strings(packed: str) -> str:
+def split_json_strings_into_lines(packed: str) -> str:
     """Return JSON with each of its strings on a line of its own, as it is without escapes."""
     # Neither of the two placeholders can occur: JSON writes every control character as an escape.
     lines = packed.replace("\\\\", "\0").replace('\\"', "\1").replace('"', "\n").replace("\1", '"')
@@ -397,16 +405,16 @@ def normalize_paths_with_parent_steps(value: Any) -> Any:
     """Return a value with those of its texts resolved that are paths and climb (`..`)."""
     if isinstance(value, str):
         climbs = ".." in _SEPARATORS.split(value) or _ADDRESS.match(value)
-        return next(iter(normalized_path_or_url_if_changed(value)), value) if climbs else value
+        return next(iter(list_changed_normalized_path_or_url(value)), value) if climbs else value
     if isinstance(value, dict):
         return {name: normalize_paths_with_parent_steps(part) for name, part in value.items()}
     return [normalize_paths_with_parent_steps(part) for part in value] if isinstance(value, list) else value
 
 
-def normalized_path_or_url_if_changed(path: str) -> list[str]:
+def list_changed_normalized_path_or_url(path: str) -> list[str]:
     """Return the path or address that a text means, where that is another text: without `.`, `..`, doubled slashes."""
     if (address := _ADDRESS.match(path)) is not None:
-        return normalize_url_path_text(*address.groups())
+        return list_changed_normalized_url(*address.groups())
     if "\\" in path and ".." in _SEPARATORS.split(path):
         return [ntpath.normpath(path)]
     if "/" not in path:
@@ -416,7 +424,7 @@ def normalized_path_or_url_if_changed(path: str) -> list[str]:
     return [plain] if plain != path.rstrip("/") else []
 
 
-def normalize_url_path_text(host: str, path: str, query: str) -> list[str]:
+def list_changed_normalized_url(host: str, path: str, query: str) -> list[str]:
     """Return the address whose path does not climb, as a program that fetches it reads it."""
     plain = re.sub("%2e", ".", path, flags=re.IGNORECASE).replace("\\", "/")
     if not {".", ".."} & set(plain.split("/")):

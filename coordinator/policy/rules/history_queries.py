@@ -51,7 +51,7 @@ class SessionEvent(NamedTuple):
     has_equal_input: bool
 
 
-def load_call_history(needs: HistoryNeeds, moment: TimedCall) -> CallHistory:
+def evaluate_history_conditions(needs: HistoryNeeds, moment: TimedCall) -> CallHistory:
     """Return which of the repetitions are reached with this call, and which of the hosts are known."""
     reached = frozenset(one for one in needs.repetitions if count_repetitions(one, moment) >= one.times)
     return CallHistory(
@@ -62,7 +62,7 @@ def load_call_history(needs: HistoryNeeds, moment: TimedCall) -> CallHistory:
 def count_repetitions(repetition: Repetition, moment: TimedCall) -> int:
     """Return how often the call was made, this time included, or how often its session met its last error."""
     if repetition.kind == MARKED_RESULT:
-        return count_recent_suspicious_results(moment, repetition.minutes)
+        return has_recent_suspicious_result(moment, repetition.minutes)
     count = count_same_calls if repetition.kind == SAME_CALL else count_same_errors
     return count(moment, repetition.minutes, repetition.times)
 
@@ -88,7 +88,7 @@ def count_same_calls(moment: TimedCall, minutes: int, most: int) -> int:
     return max(count, 1)
 
 
-def count_recent_suspicious_results(moment: TimedCall, minutes: int) -> int:
+def has_recent_suspicious_result(moment: TimedCall, minutes: int) -> int:
     """Return 1 where the session got a marked result in the minutes before the moment, else 0."""
     if not is_storable_text(moment.session_id):
         return 0
@@ -150,7 +150,7 @@ def load_recent_session_events(
     """
     if not all(map(is_storable_text, [moment.session_id, *tools])):
         return []
-    made_us = instants.to_microseconds(moment.made_at)
+    made_us = instants.instant_to_microseconds(moment.made_at)
     parameters: list[Any] = [moment.session_id, made_us - minutes * MINUTE_US]
     before = ""
     if moment.event_id is not None:

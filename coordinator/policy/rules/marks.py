@@ -86,7 +86,7 @@ def trim_blanks_from_span(text: str, start: int, end: int) -> tuple[int, int]:
     return start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
 
 
-def merge_danger_spans_in_text(marks: Sequence[CallMark], tool: str, text: str) -> list[tuple[int, int]]:
+def find_merged_mark_spans(marks: Sequence[CallMark], tool: str, text: str) -> list[tuple[int, int]]:
     """Return which pieces of a call's text made its marks, in order and apart from each other."""
     spans: list[tuple[int, int]] = []
     for start, end in sorted(span for mark in marks for span in mark.find_pattern_spans_in_call(tool, text)):
@@ -127,7 +127,7 @@ def find_call_review_reasons(
     if marks and len(text) > READ_UP_TO:
         reasons.append(TOO_LONG)
     if folder and (
-        (tool in WRITING and writes_outside_folder(tool_input, folder))
+        (tool in WRITING and has_path_outside_folder(tool_input, folder))
         or match_restricting_terms_to_call(WRITES_OUTSIDE, call).match == Match.YES
     ):
         reasons.append(OUTSIDE)
@@ -190,7 +190,7 @@ def iterate_field_names(tool_input: Any) -> Iterator[str]:
             waiting += value
 
 
-def writes_outside_folder(tool_input: Any, folder: str) -> bool:
+def has_path_outside_folder(tool_input: Any, folder: str) -> bool:
     named_paths = [tool_input.get(name) for name in PATHS] if isinstance(tool_input, dict) else []
     return any(isinstance(path, str) and not is_path_in_folder(path, folder) for path in named_paths)
 

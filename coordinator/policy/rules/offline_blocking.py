@@ -16,7 +16,7 @@ from coordinator.policy.rules.tool_rules import DecisionRule, PartialCall, wildc
 HOLD, FREE = "hold", "free"
 
 
-def list_tools_blocked_while_offline(
+def build_offline_tool_lines(
     rules: Iterable[DecisionRule], caller: PartialCall, *, grants_deny: bool, servers: Iterable[str] = ()
 ) -> list[tuple[str, str]]:
     """Return lines of a word and tool names; of those that name a tool, the first says whether it is held.

@@ -12,7 +12,7 @@ from coordinator.calls.guarded_paths import CREDENTIAL_PATHS, SETTINGS_PATHS
 from coordinator.models.rules import RuleVerdict
 from coordinator.policy.rules.call_history import NEW_HOSTS
 from coordinator.policy.rules.ready_made_allowing import ALLOWING_RULES
-from coordinator.policy.rules.ready_made_rule import ReadyMadeRule, join_indented_text_lines
+from coordinator.policy.rules.ready_made_rule import ReadyMadeRule, dedent_and_join_continuation_lines
 from coordinator.policy.rules.terms import IGNORE_UNREADABLE, WITHOUT_SANDBOX
 from coordinator.policy.rules.tool_rules import DecisionRule
 
@@ -21,7 +21,7 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
         "publishes",
         "publishes or deploys: git push, gh release, npm publish, docker push, terraform apply, kubectl apply",
         "Publishes or deploys",
-        runs=join_indented_text_lines("""
+        runs=dedent_and_join_continuation_lines("""
             git push|send-pack
             git subtree|lfs push
             git svn dcommit
@@ -86,7 +86,7 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
         "prints-credentials",
         "prints credentials: gh auth token, gpg --export-secret-keys, aws configure get, the system's keychain",
         "Prints credentials",
-        runs=join_indented_text_lines("""
+        runs=dedent_and_join_continuation_lines("""
             gh auth token
             gh auth status --show-token
             gpg|gpg2 --export-secret-keys|--export-secret-subkeys
@@ -116,7 +116,7 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
         "rewrites-history",
         "rewrites history: force push, hard reset, rebase, or a push to a protected branch",
         "Rewrites history or pushes to a protected branch",
-        runs=join_indented_text_lines("""
+        runs=dedent_and_join_continuation_lines("""
             git push --force|--force-with-lease|--force-if-includes|-f|--mirror|--delete|-d|--prune
             git push * +*
             git push * :*
@@ -144,7 +144,7 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
         "installs",
         "installs packages",
         "Installs packages",
-        runs=join_indented_text_lines("""
+        runs=dedent_and_join_continuation_lines("""
             npm|pnpm|yarn|bun install|i|add|ci|update|upgrade|link
             npx|bunx|pnpx|uvx|pipx
             pnpm|yarn dlx
@@ -193,7 +193,7 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
         "connects",
         "connects or disconnects an agent, or changes its hooks with a command",
         "Connects or disconnects an agent",
-        runs=join_indented_text_lines("""
+        runs=dedent_and_join_continuation_lines("""
             signalbox connect|disconnect|runner
             git config core.hooksPath
             git config * core.hooksPath|alias.*|core.sshCommand|core.pager|core.editor
@@ -231,7 +231,9 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
 BY_NAME = {rule.name: rule for rule in (*READY_MADE_RULES, *ALLOWING_RULES)}
 
 
-def toggle_ready_made_rule(rules: Iterable[DecisionRule], name: str, *, is_on: bool) -> list[DecisionRule]:
+def rules_with_ready_made_rule_set(
+    rules: Iterable[DecisionRule], name: str, *, is_on: bool
+) -> list[DecisionRule]:
     """Return the rules with the ready-made one, or without it. What is on already stays as people edited it.
 
     One that asks comes behind the denials with which the list begins: no call that they deny is asked about instead.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from coordinator.calls.guarded_paths import CREDENTIAL_PATHS
 from coordinator.models.rules import RuleVerdict
 from coordinator.policy.rules.command_words import DOCUMENTATION_HOSTS, SECRET_PATHS
-from coordinator.policy.rules.ready_made_rule import ReadyMadeRule, join_indented_text_lines
+from coordinator.policy.rules.ready_made_rule import ReadyMadeRule, dedent_and_join_continuation_lines
 
 ALLOW = RuleVerdict.ALLOW.value
 # Files that nobody reads without approval, in addition to those that are guarded in every rule that allows.
@@ -38,7 +38,7 @@ NAMES_INSIDE = "\n".join(["inside", *NO_SECRETS])
 EDITS_INSIDE = "\n".join(["writes inside", *build_exclusion_terms(".*", *STEERING_NAMES), *NO_SECRETS])
 WORKS_INSIDE = "\n".join(["inside", "writes *.log", *NO_SECRETS])
 # Commands that print what they are given or read, as they appear in most pipes.
-PRINTING = join_indented_text_lines("""
+PRINTING = dedent_and_join_continuation_lines("""
     ls -a|-A|-l|-h|-1|-R|-t|-r|-S|-d|-F|-i|-s|-p|-G|-n|-o|-g|--all|--human-readable|
         --group-directories-first|--color
     cat -n|-b|-A|-e|-t|-v|-s
@@ -61,7 +61,7 @@ PRINTING = join_indented_text_lines("""
     sleep
     cd
 """)
-LOOKING = join_indented_text_lines("""
+LOOKING = dedent_and_join_continuation_lines("""
     find -name|-iname|-path|-ipath|-type|-maxdepth|-mindepth|-size|-mtime|-mmin|-newer|-empty|-prune|-print|
         -print0|-not|-o|-a|-or|-and
     tree -L*|-a|-d|-f|-I*|-P*|-h|-C|-i|--noreport|--dirsfirst|--gitignore
@@ -81,7 +81,7 @@ LOOKING = join_indented_text_lines("""
     npm|pnpm !* --version|-v
     go version !*
 """)
-GIT_READING = join_indented_text_lines("""
+GIT_READING = dedent_and_join_continuation_lines("""
     git status -s|-b|-v|-u*|--short|--branch|--porcelain|--ignored|--untracked-files|--no-pager|
         --no-optional-locks
     git log|show|shortlog|rev-list --no-pager|--oneline|--graph|--all|--decorate|--stat|--shortstat|
@@ -104,7 +104,7 @@ GIT_READING = join_indented_text_lines("""
     git submodule status !*
     git !* --version
 """)
-TESTING = join_indented_text_lines("""
+TESTING = dedent_and_join_continuation_lines("""
     pytest|py.test -q|-v|-vv|-x|-s|-l|-k|-m|-n*|-r*|--lf|--ff|--nf|--sw|--last-failed|--failed-first|
         --exitfirst|--maxfail|--tb|--co|--collect-only|--durations|--no-header|--quiet|--verbose|--color|
         --cov|--cov-report=term*|--no-cov|--timeout|--reuse-db|--create-db
@@ -148,13 +148,13 @@ TESTING = join_indented_text_lines("""
     uv|poetry|pdm|pipenv|hatch|rye run --frozen|--locked|--no-sync|--offline|-q|--quiet
     pnpm|yarn|bundle exec -s|--silent
 """)
-COMMITTING = join_indented_text_lines("""
+COMMITTING = dedent_and_join_continuation_lines("""
     git add -A|-u|-v|--all|--update|--no-pager
     git commit -m|-q|-a|-v|--message|--quiet|--all|--signoff|-s
     git fetch !* -q|--quiet|--tags|--no-pager
     git fetch origin|upstream !* -q|--quiet|--tags|--no-pager
 """)
-ASKING_SERVICES = join_indented_text_lines("""
+ASKING_SERVICES = dedent_and_join_continuation_lines("""
     gh pr view|list|diff|checks|status -L*|--limit|--state|--author|--label|--json|--name-only|
         --comments
     gh issue view|list|status -L*|--limit|--state|--author|--label|--json|--comments

@@ -54,7 +54,7 @@ class ReadyMadeRule:
         )
 
 
-def join_indented_text_lines(text: str) -> str:
+def dedent_and_join_continuation_lines(text: str) -> str:
     """Return the lines of a text without what they are indented by. One that ends with `|` goes on in the next."""
     joined = re.sub(r"\|\s*\n\s*", "|", text)
     return "\n".join(line.strip() for line in joined.splitlines() if line.strip())

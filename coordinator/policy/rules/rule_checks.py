@@ -73,7 +73,7 @@ def explain_too_wide_allow_pattern(rule: DecisionRule) -> str:
         rule.verdict != ALLOW
         or not rule.pattern
         or rule.has_terms
-        or not any(map(tool_may_run_commands, list_tools(rule)))
+        or not any(map(tool_may_run_commands, list_tools_named_by_rule(rule)))
     ):
         return ""
     try:
@@ -117,7 +117,7 @@ def explain_rule_that_never_matches(rule: DecisionRule) -> str:
     if rule.agents == ():
         return "It is for no agent, so it never matches."
     lets_go_on = rule.verdict in {ALLOW, OBSERVE}
-    tools = list_tools(rule)
+    tools = list_tools_named_by_rule(rule)
     if lets_go_on and rule.has_terms:
         known_tools = [tool for tool in tools if tool in TOOLS]
         if tools and not known_tools:
@@ -137,16 +137,16 @@ def has_impossible_character_class(pattern: str) -> bool:
 def explain_shadowing_earlier_rule(rule: DecisionRule, earlier: Sequence[DecisionRule]) -> str:
     """Return which earlier rule decides every call that a rule could; "" where none does."""
     for other in earlier:
-        if not other.is_off and decides_all_calls_of(other, rule):
+        if not other.is_off and is_deciding_all_calls_of_rule(other, rule):
             return f"Rule {other.number} decides every call that this one could, so this one never does."
     return ""
 
 
-def decides_all_calls_of(other: DecisionRule, rule: DecisionRule) -> bool:
+def is_deciding_all_calls_of_rule(other: DecisionRule, rule: DecisionRule) -> bool:
     """Say whether a rule matches whatever another one matches, as far as that is certain."""
     if other.agents is not None and (rule.agents is None or not set(rule.agents) <= set(other.agents)):
         return False
-    if other.program not in {"", rule.program} or not names_all_tools_of(other, rule):
+    if other.program not in {"", rule.program} or not has_all_tool_names_of_rule(other, rule):
         return False
     is_same_kind = (other.verdict in {DENY, ASK}) == (rule.verdict in {DENY, ASK})
     names = ("pattern", "runs", "touches", "reaches", "matches_unreadable", "repeats")
@@ -156,7 +156,7 @@ def decides_all_calls_of(other: DecisionRule, rule: DecisionRule) -> bool:
     return not other.is_limited_to_some_calls and other.verdict in {DENY, ASK}
 
 
-def names_all_tools_of(other: DecisionRule, rule: DecisionRule) -> bool:
+def has_all_tool_names_of_rule(other: DecisionRule, rule: DecisionRule) -> bool:
     """Say whether a rule names every tool that another one names, patterns of names among them."""
     if other.tool.strip() == tool_kinds.EVERY_TOOL:
         return other.verdict in {DENY, ASK} or rule.tool.strip() == tool_kinds.EVERY_TOOL
@@ -172,7 +172,7 @@ def names_all_tools_of(other: DecisionRule, rule: DecisionRule) -> bool:
     )
 
 
-def list_tools(rule: DecisionRule) -> list[str]:
+def list_tools_named_by_rule(rule: DecisionRule) -> list[str]:
     """Return the known tools that a rule names, and the names of tools that nobody knows."""
     known_tools = [tool for tool in TOOLS if matches_tool_name(rule.tool, tool)]
     names = tool_kinds.expand_tool_kinds(rule.tool)
@@ -248,10 +248,12 @@ def convert_pattern_rule_to_terms(rule: DecisionRule) -> DecisionRule | None:
     """
     if rule.verdict not in {DENY, ASK} or not rule.pattern or rule.has_terms:
         return None
-    tools = list_tools(rule)
+    tools = list_tools_named_by_rule(rule)
     changed = None
     if tools and all(tool in TOOLS and TOOLS[tool].is_command for tool in tools):
-        lines = [convert_regex_to_command_term(part) for part in split_alternatives(rule.pattern)]
+        lines = [
+            convert_regex_to_command_term(part) for part in split_top_level_regex_alternatives(rule.pattern)
+        ]
         changed = replace(rule, pattern="", runs="\n".join(lines)) if all(lines) else None
     elif tools and all(tool in TOOLS and TOOLS[tool].use for tool in tools):
         file_match = _FILE_PATTERN.fullmatch(rule.pattern)
@@ -264,7 +266,7 @@ def convert_pattern_rule_to_terms(rule: DecisionRule) -> DecisionRule | None:
         return None
 
 
-def split_alternatives(pattern: str) -> list[str]:
+def split_top_level_regex_alternatives(pattern: str) -> list[str]:
     """Return the alternatives of a pattern, without those within brackets."""
     parts, depth = [""], 0
     for char in pattern:

@@ -134,7 +134,7 @@ class RuleTerms:
     has_new_hosts: bool = False  # a host that nobody approved in the project before
 
     @property
-    def has_commands(self) -> bool:
+    def has_command_or_guard_terms(self) -> bool:
         return bool(self.commands) or self.lifts_guards
 
 
@@ -254,7 +254,7 @@ def match_restricting_terms_to_call(
     `known_hosts` are those that people approved in the call's project before.
     """
     restricted: list[TermsMatch] = []
-    if terms.has_commands:
+    if terms.has_command_or_guard_terms:
         restricted.append(match_command_terms(terms, call))
     if terms.paths:
         restricted.append(match_path_terms(terms.paths, call))

@@ -289,7 +289,7 @@ class PartialCall:
     program: str | None = None
 
     @property
-    def has_readable_tool_and_text(self) -> bool:
+    def is_fully_known(self) -> bool:
         known_parts = self.tool, self.text, self.program
         return None not in known_parts and self.agent_known
 
@@ -577,7 +577,7 @@ def strictest_ruling_for_partial_call(
             return stricter_ruling(worst, ruling_for_unreadable_rule(rule))
         if fits:
             worst = stricter_ruling(worst, ruling_of_matching_rule(rule))
-            if call.has_readable_tool_and_text:
+            if call.is_fully_known:
                 break  # of the rules that fit, the first decides
     return worst
 

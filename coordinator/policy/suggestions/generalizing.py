@@ -125,10 +125,13 @@ class CallTerms:
             len(self.folders) > MOST_FOLDERS
             or len(self.touches) > MOST_TOUCHED
             or len(self.commands) > MOST_LINES
-            or any(len(line) > LONGEST_LINE for line in (*self.list_runs(), *self.list_path_term_lines()))
+            or any(
+                len(line) > LONGEST_LINE
+                for line in (*self.list_command_term_lines(), *self.list_path_term_lines())
+            )
         )
 
-    def list_runs(self) -> list[str]:
+    def list_command_term_lines(self) -> list[str]:
         return [" ".join([words, *sorted(options)]) for words, options in sorted(self.commands.items())]
 
     def list_path_term_lines(self) -> list[str]:
@@ -144,7 +147,7 @@ class CallTerms:
     def parse_call_terms_as_rule_terms(self) -> RuleTerms:
         """Return the terms as rules read them. Raises UnprocessableRequest."""
         return parse_rule_terms(
-            "\n".join(self.list_runs()),
+            "\n".join(self.list_command_term_lines()),
             "\n".join(self.list_path_term_lines()),
             "\n".join(sorted(self.reaches)),
         )
@@ -194,7 +197,7 @@ def can_suggest_allowing_command(command: SimpleCommand) -> bool:
     """Say whether a command is of a kind that suggestions may allow, with its own words at least."""
     if command.is_transparent or not command.words:
         return are_command_variables_harmless(command)
-    return command_generalization_kind(command) != ""
+    return generalizable_command_head(command) != ""
 
 
 # --- generalising -----------------------------------------------------------------------------------------
@@ -236,7 +239,7 @@ def add_command_terms_of_call(terms: CallTerms, call: CallDescription, folder: s
         if command.is_transparent and command.has_standard_program:
             variables += list_command_variables(command)
             continue
-        words, options = describe_command(command.without_wrapped_command(), folder)
+        words, options = build_command_rule_line_parts(command.without_wrapped_command(), folder)
         if not words:
             return False
         append_missing_items(terms.commands.setdefault(" ".join([*variables, words]), []), options)
@@ -334,9 +337,9 @@ def is_hidden(path: str, folder: str) -> bool:
 # --- commands ---------------------------------------------------------------------------------------------
 
 
-def describe_command(command: SimpleCommand, folder: str) -> tuple[str, list[str]]:
+def build_command_rule_line_parts(command: SimpleCommand, folder: str) -> tuple[str, list[str]]:
     """Return the words and the options of a line that covers a command; no words where none may."""
-    head = command_generalization_kind(command)
+    head = generalizable_command_head(command)
     if (
         not head
         or not all(map(is_shell_word_unambiguous, command.words))
@@ -397,7 +400,7 @@ def list_literal_options(command: SimpleCommand, texts: list[str]) -> list[str]:
     )
 
 
-def command_generalization_kind(command: SimpleCommand) -> str:
+def generalizable_command_head(command: SimpleCommand) -> str:
     """Return how a command may be generalised.
 
     Its program and sub-command where other words may follow, NO_OTHER_WORD where exactly its own may, "" for a command
@@ -421,14 +424,14 @@ def command_generalization_kind(command: SimpleCommand) -> str:
     if program == "cd":
         return program
     if not own_command.has_standard_program:
-        return project_program_generalization_kind(own_command, head)
+        return generalizable_project_program_head(own_command, head)
     if command.is_wrapper:
         head = find_recognized_command_prefix(program, operands, command_words.STARTING)
         return head if has_harmless_launcher_options(own_command) else ""
-    return system_program_generalization_kind(own_command, program, operands, head)
+    return generalizable_system_program_head(own_command, program, operands, head)
 
 
-def system_program_generalization_kind(
+def generalizable_system_program_head(
     command: SimpleCommand, program: str, operands: list[str], head: str
 ) -> str:
     """Return how a program of the system may be generalised. `head`: with the sub-command, where it reads or checks."""
@@ -444,7 +447,7 @@ def system_program_generalization_kind(
     return NO_OTHER_WORD if is_exact and not any(map(is_harmful_word, operands)) else ""
 
 
-def project_program_generalization_kind(command: SimpleCommand, head: str) -> str:
+def generalizable_project_program_head(command: SimpleCommand, head: str) -> str:
     """Return how a program of the project may be generalised: a tool that is installed there, or a script."""
     written, program = command.words[0].text or "", command.program or ""
     is_installed = written.rpartition("/")[0].rpartition("/")[2] in {"bin", ".bin"}

@@ -250,7 +250,7 @@ class HistoryStep:
     calls: list[RecordedCall]
 
 
-def iterate_call_history_batches(
+def iterate_call_history_within_budget(
     reader: CallHistoryReader, before: int, budget: WalkTimeLimit
 ) -> Iterator[HistoryStep]:
     """Yield steps of at most STEP calls, from `before` back, until the budget is spent; the first always.

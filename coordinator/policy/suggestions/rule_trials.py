@@ -24,7 +24,7 @@ from coordinator.policy.suggestions.history import (
     CallHistoryReader,
     RecordedCall,
     WalkTimeLimit,
-    iterate_call_history_batches,
+    iterate_call_history_within_budget,
 )
 
 DECISIONS = (DENY, ASK, ALLOW, OBSERVE)
@@ -48,7 +48,7 @@ class RecordedCallJudge:
         self._by_tool: dict[str, list[DecisionRule]] = {}
         self._verdicts: dict[tuple[str, str], Verdict | None] = {}
 
-    def load_grants_for_calls(self, calls: Iterable[RecordedCall]) -> None:
+    def cache_grant_verdicts_for_calls(self, calls: Iterable[RecordedCall]) -> None:
         """Read the grants for these calls in one query."""
         pairs = {(call.tool, call.agent) for call in calls if call.tool.startswith(PREFIX)}
         unknown = pairs - self._verdicts.keys()
@@ -72,11 +72,13 @@ class RecordedCallJudge:
     def decide_recorded_call(self, call: RecordedCall) -> Ruling:
         """Return what would be decided about the call, which `learn` has seen."""
         return tool_rules.stricter_of_ruling_and_grant_verdict(
-            self.decide_call_by_rules(call.tool, self.recall_call_history(call), call.agent, call.program),
+            self.decide_call_by_rules(
+                call.tool, self.attach_history_to_call_text(call), call.agent, call.program
+            ),
             self.cached_grant_verdict(call),
         )
 
-    def recall_call_history(self, call: RecordedCall) -> str:
+    def attach_history_to_call_text(self, call: RecordedCall) -> str:
         """Return the call's text with what rules ask about the time before it, as it was recorded."""
         about = call.about
         if not self._has_history_rules or not isinstance(about, CallText):
@@ -94,7 +96,7 @@ class RecordedCallJudge:
             event_id=call.event_id,
             folder=about.folder,
         )
-        return about.copy_with_call_history(history_queries.load_call_history(needs, moment))
+        return about.copy_with_call_history(history_queries.evaluate_history_conditions(needs, moment))
 
     def decide_call_by_rules(self, tool: str, about: str, agent: str, program: str = "") -> Ruling:
         """Return what the rules alone say."""
@@ -197,9 +199,9 @@ class RuleTrial:
         """Count on from where the trial stopped until the budget is spent."""
         if self.is_done:
             return
-        for step in iterate_call_history_batches(reader, self.before, budget):
-            now.load_grants_for_calls(step.calls)
-            then.load_grants_for_calls(step.calls)
+        for step in iterate_call_history_within_budget(reader, self.before, budget):
+            now.cache_grant_verdicts_for_calls(step.calls)
+            then.cache_grant_verdicts_for_calls(step.calls)
             for call in step.calls:
                 ruling = now.decide_recorded_call(call)
                 self.tally.add_call_to_decision_counts(
@@ -280,10 +282,10 @@ def list_judged_calls(
 ) -> JudgedCallPage:
     """Return up to `most` calls that fit, from `before` back, as far as the budget goes."""
     judged_calls: list[JudgedCall] = []
-    for step in iterate_call_history_batches(reader, before or BIGGEST_ID, budget):
+    for step in iterate_call_history_within_budget(reader, before or BIGGEST_ID, budget):
         before = step.floor
-        now.load_grants_for_calls(step.calls)
-        then.load_grants_for_calls(step.calls)
+        now.cache_grant_verdicts_for_calls(step.calls)
+        then.cache_grant_verdicts_for_calls(step.calls)
         for call in step.calls:
             judged = JudgedCall(call, now.decide_recorded_call(call), then.decide_recorded_call(call))
             if not call_filter.filter_matches_trial_call(call, judged.before, judged.after):

@@ -32,7 +32,7 @@ from coordinator.policy.suggestions.search import (
     IN_TERMS,
     describe_recorded_call,
     escape_pattern_text,
-    insert_rules_after_denials,
+    rules_with_additions_after_denials,
 )
 from coordinator.secrets.masking import find_masks_in_value
 from coordinator.sessions.agent_programs import AGENT_TITLES
@@ -98,9 +98,11 @@ def suggest_rules_or_grants_for_request(
     if description is not None and (reason := reason_against_permanent_allow(description)):
         raise Conflict(TOO_DANGEROUS.format(reason))
     saved = tool_rules.load_saved_tool_rules()
-    narrow = find_narrowest_rule_or_grant(call, saved, build_grant_for_call(row, call, now), now)
+    narrow = build_narrowest_permanent_answer(call, saved, build_grant_edit_for_call(row, call, now), now)
     wide = (
-        find_wider_rule_for_call(call, saved, now) if narrow.rule is not None and not narrow.edits else None
+        build_wider_permanent_answer(call, saved, now)
+        if narrow.rule is not None and not narrow.edits
+        else None
     )
     return [narrow, wide] if wide is not None else [narrow]
 
@@ -130,13 +132,13 @@ def require_rule_or_grant_can_answer(row: PermissionRequest, call: RecordedCall)
         raise Conflict(MASKED)
 
 
-def find_narrowest_rule_or_grant(
+def build_narrowest_permanent_answer(
     call: RecordedCall, saved: Sequence[DecisionRule], grant: GrantEdit | None, now: datetime
 ) -> PermanentAnswer:
     pattern = escape_pattern_text(text_for_allow_rules(call.about)) or NO_TEXT
     rule = build_allow_rule(call, pattern)
     lists = (
-        [insert_rules_after_denials(saved, [rule]), insert_rule_before_match(rule, call, saved)]
+        [rules_with_additions_after_denials(saved, [rule]), rules_with_rule_before_match(rule, call, saved)]
         if is_pattern_short_enough(pattern)
         else []
     )
@@ -170,7 +172,7 @@ def find_equal_rule(rules: Sequence[DecisionRule], rule: DecisionRule) -> Decisi
     return next(one for one in rules if replace(one, number=0) == rule)
 
 
-def insert_rule_before_match(
+def rules_with_rule_before_match(
     rule: DecisionRule, call: RecordedCall, saved: Sequence[DecisionRule]
 ) -> list[DecisionRule] | None:
     """Return the rules with this one before the first that fits the call; None where another's call could meet it.
@@ -198,11 +200,11 @@ def suggested_answer_allows_call(
     answer: PermanentAnswer, call: RecordedCall, saved: Sequence[DecisionRule], now: datetime
 ) -> bool:
     judge = RecordedCallJudge(saved if answer.rules is None else answer.rules, now, answer.edits)
-    judge.load_grants_for_calls([call])
+    judge.cache_grant_verdicts_for_calls([call])
     return judge.decide_recorded_call(call).decision == ALLOW
 
 
-def build_grant_for_call(row: PermissionRequest, call: RecordedCall, now: datetime) -> GrantEdit | None:
+def build_grant_edit_for_call(row: PermissionRequest, call: RecordedCall, now: datetime) -> GrantEdit | None:
     """Return the grant of the tool that is called; None where it is not certain which that is, or who calls."""
     server_tools = managed.load_managed_servers(now).find_server_tools_of_call(call.tool)
     if not call.agent or len(server_tools) != 1:
@@ -215,7 +217,7 @@ def build_grant_for_call(row: PermissionRequest, call: RecordedCall, now: dateti
     return GrantEdit(call.agent, server, name, GRANTED, default_grant_end(now)) if name is not None else None
 
 
-def find_wider_rule_for_call(
+def build_wider_permanent_answer(
     call: RecordedCall, saved: Sequence[DecisionRule], now: datetime
 ) -> PermanentAnswer | None:
     """Return the rule for calls that do the same, behind every rule that denies; None where there is none."""
@@ -226,10 +228,10 @@ def find_wider_rule_for_call(
     terms = generalized.terms
     rule = replace(
         build_allow_rule(call, ""),
-        runs="\n".join(terms.list_runs()),
+        runs="\n".join(terms.list_command_term_lines()),
         touches="\n".join(terms.list_path_term_lines()),
         reaches="\n".join(sorted(terms.reaches)),
     )
-    rules = insert_rules_after_denials(saved, [rule])
+    rules = rules_with_additions_after_denials(saved, [rule])
     answer = PermanentAnswer(find_equal_rule(rules, rule), tuple(rules), wider=IN_TERMS)
     return answer if suggested_answer_allows_call(answer, call, saved, now) else None

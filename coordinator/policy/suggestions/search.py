@@ -43,7 +43,7 @@ from coordinator.policy.suggestions.history import (
     CallHistoryReader,
     RecordedCall,
     WalkTimeLimit,
-    iterate_call_history_batches,
+    iterate_call_history_within_budget,
 )
 from coordinator.policy.suggestions.rule_trials import RecordedCallJudge, processed_share_of_id_range
 
@@ -203,7 +203,7 @@ class RuleSuggestion:
             and (self.approved > 0 or not (self.closed or self.approval_needed))
         )
 
-    def count_call_allowed_by_suggestion(self, call: RecordedCall, decision: str, by: str) -> None:
+    def record_call_allowed_by_suggestion(self, call: RecordedCall, decision: str, by: str) -> None:
         """Take in a call that it would have let run."""
         self.calls += 1
         self.callers[call.agent] = self.callers.get(call.agent, 0) + 1
@@ -254,7 +254,7 @@ class RuleSuggestion:
         return 0.1 + 2 * shared + is_here + is_same_site
 
 
-def compare_rule_with_call_history(
+def build_rule_suggestion_with_examples(
     rule: DecisionRule, call: RecordedCall, reader: CallHistoryReader, budget: WalkTimeLimit
 ) -> RuleSuggestion:
     """Return a rule for calls like one, with recorded calls that it allows and the nearest that it does not.
@@ -262,16 +262,16 @@ def compare_rule_with_call_history(
     The newest recorded calls are looked at, as far as the budget goes.
     """
     compared = build_suggestion_resembling_call(rule, call)
-    count_history_calls_for_rule(compared, rule, reader, budget)
+    collect_history_examples_for_rule(compared, rule, reader, budget)
     return compared
 
 
-def compare_preset_rule_with_history(
+def build_preset_suggestion_with_examples(
     rule: DecisionRule, reader: CallHistoryReader, budget: WalkTimeLimit
 ) -> RuleSuggestion:
     """Return a rule with recorded calls that it allows, of different programs, and the nearest that it does not."""
     compared = RuleSuggestion(rule.tool, runs=rule.runs, touches=rule.touches, reaches=rule.reaches)
-    varied = count_history_calls_for_rule(compared, rule, reader, budget)
+    varied = collect_history_examples_for_rule(compared, rule, reader, budget)
     examples = {digest_call_text(call): call.event_id for call in varied} | compared.examples
     compared.examples = dict(list(examples.items())[:MOST_EXAMPLES])
     return compared
@@ -292,15 +292,15 @@ def build_suggestion_resembling_call(rule: DecisionRule, call: RecordedCall) -> 
     )
 
 
-def count_history_calls_for_rule(
+def collect_history_examples_for_rule(
     compared: RuleSuggestion, rule: DecisionRule, reader: CallHistoryReader, budget: WalkTimeLimit
 ) -> list[RecordedCall]:
     """Note recorded calls in what they are compared with; return one that the rule allows of each kind of call."""
     varied: dict[tuple[str, ...], RecordedCall] = {}
-    for step in iterate_call_history_batches(reader, BIGGEST_ID, budget):
+    for step in iterate_call_history_within_budget(reader, BIGGEST_ID, budget):
         for recorded in step.calls:
             if rule.matches_call(recorded.tool, recorded.about, recorded.agent or None, recorded.program):
-                compared.count_call_allowed_by_suggestion(recorded, "", "")
+                compared.record_call_allowed_by_suggestion(recorded, "", "")
                 description = describe_recorded_call(recorded)
                 commands = description.commands if description else ()
                 varied.setdefault((recorded.tool, *(command.program or "" for command in commands)), recorded)
@@ -323,7 +323,7 @@ def list_event_ids_of_similar_calls(suggestion: RuleSuggestion) -> list[int]:
     return [int(event) for _, event in sorted(suggestion.nearest.values(), reverse=True)]
 
 
-def insert_rules_after_denials(
+def rules_with_additions_after_denials(
     saved: Sequence[DecisionRule], added: Sequence[DecisionRule]
 ) -> list[DecisionRule]:
     """Return the saved rules with some that allow: behind the last that denies, so that no denial is weakened."""
@@ -419,13 +419,13 @@ class SuggestionSearch:
         self, reader: CallHistoryReader, judge: RecordedCallJudge, budget: WalkTimeLimit
     ) -> None:
         agent_rows, refused = set(Agent.objects.values_list("pk", flat=True)), set(self.refused)
-        for step in iterate_call_history_batches(reader, self.before, budget):
+        for step in iterate_call_history_within_budget(reader, self.before, budget):
             refused_call_ids = reader.find_refused_call_ids(
                 step.before, step.floor
             )  # newest first: a result comes before its call
             self.record_refused_call_ids(reader, refused_call_ids)
             refused.update(refused_call_ids)
-            judge.load_grants_for_calls(step.calls)
+            judge.cache_grant_verdicts_for_calls(step.calls)
             for call in step.calls:
                 self.sort_call_into_group(call, judge, agent_rows, was_refused=call.event_id in refused)
             self.before = step.floor
@@ -462,7 +462,7 @@ class SuggestionSearch:
         if not is_registered and (not call.program or judge.managed.find_server_tools_of_call(call.tool)):
             self.strangers += 1  # nothing that a rule or a grant could name is known of the caller
             return
-        key, terms = call_group_key(call, judge.managed, is_registered=is_registered)
+        key, terms = call_group_key_and_terms(call, judge.managed, is_registered=is_registered)
         if key is None:
             self.varied += 1
             return
@@ -502,7 +502,7 @@ class SuggestionSearch:
     ) -> None:
         """Count on which calls the suggestions would have made a difference, by the rules of the endpoint."""
         suggested = [suggestion for suggestion in self.tried if not suggestion.is_grant]
-        together = insert_rules_after_denials(saved, [one.suggested_rule(0) for one in suggested])
+        together = rules_with_additions_after_denials(saved, [one.suggested_rule(0) for one in suggested])
         by_rule = {
             f"rule {place}": one
             for place, one in enumerate(suggested, count_rules_up_to_last_denial(saved) + 1)
@@ -516,12 +516,12 @@ class SuggestionSearch:
             [suggestion.suggested_grant_edit(now) for suggestion in self.tried if suggestion.is_grant],
         )
         refused, compared = set(self.refused), set[str]()
-        for step in iterate_call_history_batches(reader, self.before, budget):
-            judge.load_grants_for_calls(step.calls)
-            then.load_grants_for_calls(step.calls)
+        for step in iterate_call_history_within_budget(reader, self.before, budget):
+            judge.cache_grant_verdicts_for_calls(step.calls)
+            then.cache_grant_verdicts_for_calls(step.calls)
             for call in step.calls:
                 if call.event_id in refused:
-                    self.count_refusal_for_suggestions(call.tool, call.about, judge.managed)
+                    self.record_refusal_for_suggestions(call.tool, call.about, judge.managed)
                     self.refused_calls += judge.decide_recorded_call(call).decision not in {ALLOW, DENY}
                     continue
                 credited = credit_allowing_suggestion(call, judge, then, by_rule, by_slot)
@@ -532,7 +532,7 @@ class SuggestionSearch:
         if not self.before:
             self.phase, self.before = ANSWERS, BIGGEST_ID
 
-    def count_refusal_for_suggestions(self, tool: str, about: str, managed: ManagedServers) -> None:
+    def record_refusal_for_suggestions(self, tool: str, about: str, managed: ManagedServers) -> None:
         for suggestion in self.tried:
             suggestion.refused += suggestion.suggestion_matches_tool_call(tool, about, managed)
 
@@ -543,7 +543,7 @@ class SuggestionSearch:
         while True:
             floor = reader.request_batch_lower_id(self.before)
             for answer in reader.read_answered_requests(self.before, floor):
-                self.count_answer_for_suggestions(answer, managed)
+                self.record_answer_for_suggestions(answer, managed)
             self.before = floor
             if not floor:
                 self.choose_best_suggestions()
@@ -551,9 +551,9 @@ class SuggestionSearch:
             if budget.is_walk_time_used_up:
                 return
 
-    def count_answer_for_suggestions(self, answer: AnsweredRequest, managed: ManagedServers) -> None:
+    def record_answer_for_suggestions(self, answer: AnsweredRequest, managed: ManagedServers) -> None:
         if not answer.allowed:
-            self.count_refusal_for_suggestions(answer.tool, answer.about, managed)
+            self.record_refusal_for_suggestions(answer.tool, answer.about, managed)
             return
         for suggestion in self.tried:
             suggestion.approved += suggestion.suggestion_applies_to_caller(
@@ -594,7 +594,7 @@ class SuggestionSearch:
         )
 
 
-def call_group_key(
+def call_group_key_and_terms(
     call: RecordedCall, managed: ManagedServers, *, is_registered: bool
 ) -> tuple[str | None, CallTerms]:
     """Return the name of the group that a call belongs to, None for a call that nothing is learnt from."""
@@ -708,7 +708,7 @@ def build_group_suggestion(key: str, group: SimilarCallGroup, is_strict: bool) -
         return None
     return RuleSuggestion(
         tool,
-        runs="\n".join(group.terms.list_runs()),
+        runs="\n".join(group.terms.list_command_term_lines()),
         touches="\n".join(group.terms.list_path_term_lines()),
         reaches="\n".join(sorted(group.terms.reaches)),
         agents=agents,
@@ -760,7 +760,7 @@ def credit_allowing_suggestion(
     if suggestion is not None:
         suggestion.closed += before.decision == DENY
         suggestion.approval_needed += before.decision == ASK
-        suggestion.count_call_allowed_by_suggestion(call, before.decision, before.by)
+        suggestion.record_call_allowed_by_suggestion(call, before.decision, before.by)
     return suggestion
 
 

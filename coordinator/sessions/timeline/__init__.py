@@ -5,9 +5,9 @@ from __future__ import annotations
 from coordinator.sessions.timeline.counts import (
     SessionEventCounts,
     count_session_events,
-    load_recent_event_counts,
+    load_cached_event_counts,
 )
-from coordinator.sessions.timeline.density import DensitySlot, load_session_density
+from coordinator.sessions.timeline.density import DensitySlot, load_cached_density_slots
 from coordinator.sessions.timeline.pairing import CallPairs, find_timeline_row_position, pair_call_events
 from coordinator.sessions.timeline.positions import EventPosition
 from coordinator.sessions.timeline.reading import (
@@ -58,8 +58,8 @@ __all__ = [
     "build_window_rows",
     "count_session_events",
     "find_timeline_row_position",
-    "load_recent_event_counts",
-    "load_session_density",
+    "load_cached_density_slots",
+    "load_cached_event_counts",
     "load_timeline_changes",
     "newest_feed_change_id",
     "pair_call_events",

@@ -32,7 +32,7 @@ MOST_RECENT_SESSIONS = 256
 _recent_counts: OrderedDict[str, tuple[float, SessionEventCounts]] = OrderedDict()
 
 
-def load_recent_event_counts(session_id: str) -> SessionEventCounts:
+def load_cached_event_counts(session_id: str) -> SessionEventCounts:
     """Return a session's counts, at most RECENT_SECONDS old: many readers of one session count once."""
     session_event_count = _recent_counts.get(session_id)
     if session_event_count is not None and time.monotonic() - session_event_count[0] <= RECENT_SECONDS:
@@ -51,7 +51,7 @@ Tally = tuple[Counter[tuple[str, str | None]], int]
 
 def count_session_events(session_id: str) -> SessionEventCounts:
     """Count a session's events. Few queries, all answered by indexes alone."""
-    numbers, errors = count_events_by_type(Event.objects.filter(session_id=session_id))
+    numbers, errors = count_events_by_type_and_errors(Event.objects.filter(session_id=session_id))
     category_of = {
         word: category for category, category_words in CATEGORIES.items() for word in category_words
     }
@@ -74,7 +74,7 @@ def count_session_events(session_id: str) -> SessionEventCounts:
     )
 
 
-def count_events_by_type(events: QuerySet[Event]) -> Tally:
+def count_events_by_type_and_errors(events: QuerySet[Event]) -> Tally:
     rows = events.values_list("event_type", "tool_name").annotate(number=Count("*"))
     numbers = Counter({(event_type, tool): number for event_type, tool, number in rows.order_by()})
     return numbers, events.filter(error__isnull=False).count()

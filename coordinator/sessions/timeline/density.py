@@ -49,7 +49,7 @@ class DensitySlot:
 _known: OrderedDict[tuple[str, int, int], list[DensitySlot]] = OrderedDict()
 
 
-def load_session_density(session_id: str, *, total: int, errors: int) -> list[DensitySlot]:
+def load_cached_density_slots(session_id: str, *, total: int, errors: int) -> list[DensitySlot]:
     """Return the session's slots, in order; none where it has no instants. `total` and `errors` are its counts.
 
     What was counted once is cached as long as those numbers are unchanged; requests are looked up each time.
@@ -57,7 +57,7 @@ def load_session_density(session_id: str, *, total: int, errors: int) -> list[De
     key = (session_id, total, errors)
     slots = _known.get(key)
     if slots is None:
-        slots = build_density_slots(session_id, errors)
+        slots = load_density_slots(session_id, errors)
         _known[key] = slots
         while len(_known) > MOST_SESSIONS:
             _known.popitem(last=False)
@@ -68,25 +68,25 @@ def load_session_density(session_id: str, *, total: int, errors: int) -> list[De
         for slot in slots
     ]
     if slots:
-        count_requests_in_density_slots(session_id, slots)
+        fill_slot_request_counts(session_id, slots)
     return slots
 
 
-def build_density_slots(session_id: str, errors: int) -> list[DensitySlot]:
+def load_density_slots(session_id: str, errors: int) -> list[DensitySlot]:
     instant = EventContext.objects.filter(session_id=session_id).order_by("instant_us", "event_id")
     first = instant.values_list("instant_us", flat=True).first()
     last = instant.values_list("instant_us", flat=True).last()
     if first is None or last is None:
         return []
     slots = split_stretches_into_density_slots([(first, last)])
-    count_events_in_slots(session_id, slots)
+    fill_slot_event_counts(session_id, slots)
     if sum(slot.events > 0 for slot in slots) < BUSY:
         slots = split_stretches_into_density_slots(
             [shrink_stretch_to_events(instant, stretch) for stretch in find_stretches_with_events(slots)]
         )
-        count_events_in_slots(session_id, slots)
+        fill_slot_event_counts(session_id, slots)
     if errors:
-        count_errors_in_density_slots(session_id, slots, errors)
+        fill_slot_error_counts(session_id, slots, errors)
     return slots
 
 
@@ -105,7 +105,7 @@ def split_stretches_into_density_slots(stretches: Sequence[Stretch]) -> list[Den
     return slots
 
 
-def count_events_in_slots(session_id: str, slots: list[DensitySlot]) -> None:
+def fill_slot_event_counts(session_id: str, slots: list[DensitySlot]) -> None:
     """Count each slot's events. Between two stretches there are none: rows of slots end and begin there."""
     begins = [number for number, slot in enumerate(slots) if number == 0 or slot.idle_us]
     rows = [slots[begin:end] for begin, end in zip(begins, [*begins[1:], len(slots)], strict=True)]
@@ -144,7 +144,7 @@ def find_density_slot_at_instant(slots: Sequence[DensitySlot], at_us: int) -> De
     return slots[max(bisect_right(slots, at_us, key=lambda slot: slot.from_us) - 1, 0)]
 
 
-def count_errors_in_density_slots(session_id: str, slots: Sequence[DensitySlot], errors: int) -> None:
+def fill_slot_error_counts(session_id: str, slots: Sequence[DensitySlot], errors: int) -> None:
     """Note in each slot how many of its events failed, and the first."""
     step = -(-errors // MOST_ERRORS)
     failed = Event.objects.filter(session_id=session_id, error__isnull=False, context__isnull=False)
@@ -158,11 +158,11 @@ def count_errors_in_density_slots(session_id: str, slots: Sequence[DensitySlot],
         slot.first_error = slot.first_error or event_id
 
 
-def count_requests_in_density_slots(session_id: str, slots: Sequence[DensitySlot]) -> None:
+def fill_slot_request_counts(session_id: str, slots: Sequence[DensitySlot]) -> None:
     """Note in each slot how often people were asked, and whether somebody still is."""
     permission_requests = PermissionRequest.objects.filter(context__session_id=session_id).order_by("id")
     for at, status in permission_requests.values_list("created_at", "status")[:MOST_REQUESTS]:
         if isinstance(at, datetime):
-            slot = find_density_slot_at_instant(slots, instants.to_microseconds(at))
+            slot = find_density_slot_at_instant(slots, instants.instant_to_microseconds(at))
             slot.question_count += 1
             slot.waits = slot.waits or status == RequestStatus.PENDING

@@ -113,7 +113,7 @@ def pair_calls_in_window(timeline: SessionTimeline, window: EventWindow) -> Call
     ids = {event.tool_use_id for event in lonely if event.tool_use_id}
     nameless = [event for event in lonely if lacks_agent_call_id(event)]
     around = timeline.read_tool_use_events(ids) if ids else []
-    around += find_unpaired_calls_near_window(timeline, window, nameless)
+    around += find_candidate_call_halves_near_window(timeline, window, nameless)
     if not around:
         return pairs
     everything = {event.id: event for event in (*window.events, *around)}
@@ -142,7 +142,7 @@ def is_call_start_or_end_unpaired(event: TimelineEvent, pairs: CallPairs) -> boo
     return event.event_type == CALL_ENDS and event.id not in pairs.start_of
 
 
-def find_unpaired_calls_near_window(
+def find_candidate_call_halves_near_window(
     timeline: SessionTimeline, window: EventWindow, lonely: list[TimelineEvent]
 ) -> list[TimelineEvent]:
     """Return calls near the window that could be the other halves of calls without an id."""

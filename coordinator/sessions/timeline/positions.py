@@ -41,4 +41,4 @@ class EventPosition:
     @classmethod
     def position_before_moment(cls, moment: datetime) -> EventPosition:
         """Return the place just before everything that happened at `moment`."""
-        return cls(instants.to_microseconds(moment), 0)
+        return cls(instants.instant_to_microseconds(moment), 0)

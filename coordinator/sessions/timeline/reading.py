@@ -351,7 +351,7 @@ class SessionTimeline:
         rows = rows.annotate(gateway_extra=_GATEWAY_EXTRA)
         values = rows.values_list(*_SOURCES.values(), *heads, *sizes)
         timeline_events = [build_timeline_event(row) for row in (values if limit is None else values[:limit])]
-        return load_long_event_values(timeline_events)
+        return with_long_values_loaded(timeline_events)
 
 
 def event_category_condition(categories: tuple[str, ...]) -> Q:
@@ -390,7 +390,7 @@ def parse_gateway_times(text: str | None) -> GatewayTimes | None:
     return GatewayTimes(waited, upstream, own, int(resumed), known_marks, cached_seconds)
 
 
-def load_long_event_values(events: list[TimelineEvent]) -> list[TimelineEvent]:
+def with_long_values_loaded(events: list[TimelineEvent]) -> list[TimelineEvent]:
     """Return the events with their long values whole, as far as there is room."""
     bytes_left = ROOM_PER_WINDOW
     wanted_fields: dict[int, list[str]] = {}

@@ -47,7 +47,7 @@ def parse_rewound_span(tool_input: object) -> RewoundSpan | None:
     first, last = (instants.parse_instant(end) if isinstance(end, str) else None for end in ends)
     if first is None or last is None or first > last:
         return None
-    return RewoundSpan(instants.to_microseconds(first), instants.to_microseconds(last))
+    return RewoundSpan(instants.instant_to_microseconds(first), instants.instant_to_microseconds(last))
 
 
 def is_in_rewound_span(spans: Sequence[RewoundSpan], at_us: int) -> bool:

@@ -185,7 +185,7 @@ class ApprovalRow(TimelineRow):
     def row_end_us(self) -> int:
         """When the agent knew; for one that waits, when it asked."""
         return (
-            max(self.place.at_us, instants.to_microseconds(self.ended_at))
+            max(self.place.at_us, instants.instant_to_microseconds(self.ended_at))
             if self.ended_at
             else self.place.at_us
         )
@@ -220,17 +220,17 @@ def build_window_rows(timeline: SessionTimeline, window: EventWindow, session: S
     if window.events:
         pairs = pair_calls_in_window(timeline, window)
         over = position_before_which_calls_ended(timeline, window.events, pairs, session)
-        ended = find_ended_turns(calls_without_result(window.events, pairs), session)
+        ended = find_prompt_ids_of_ended_turns(calls_without_result(window.events, pairs), session)
         rows += iterate_event_rows(window.events, pairs, over, ended, strays=bool(timeline.filters))
-        rows = mark_model_changes(timeline, rows)
+        rows = rows_with_model_changes_flagged(timeline, rows)
     if not timeline.filters:
         span = window_time_query_lookups(window)
         rows += load_approval_rows(session, **span)
-        rows = insert_child_session_rows(rows, list(load_child_rows(session, **span)))
-    return sorted(mark_rewound_rows(timeline, rows), key=lambda row: row.place)
+        rows = join_child_sessions_to_rows(rows, list(load_child_rows(session, **span)))
+    return sorted(rows_with_rewound_flags(timeline, rows), key=lambda row: row.place)
 
 
-def mark_rewound_rows(timeline: SessionTimeline, rows: list[TimelineRow]) -> list[TimelineRow]:
+def rows_with_rewound_flags(timeline: SessionTimeline, rows: list[TimelineRow]) -> list[TimelineRow]:
     """Return the rows, of which those say so that a person left behind by rewinding."""
     if not timeline.rewound_spans:
         return rows
@@ -246,7 +246,7 @@ def is_rewind_row(row: TimelineRow) -> bool:
     return isinstance(row, MilestoneRow) and row.event.event_type == REWIND
 
 
-def insert_child_session_rows(rows: list[TimelineRow], children: Sequence[ChildRow]) -> list[TimelineRow]:
+def join_child_sessions_to_rows(rows: list[TimelineRow], children: Sequence[ChildRow]) -> list[TimelineRow]:
     """Return the rows with one for each child: that of the call that started it, else one of its own."""
     started = {
         row.place: child
@@ -300,10 +300,12 @@ def build_arrived_rows(
         if start and start.id not in loaded_ids:
             end, passed = pairs.end_of[start.id], pairs.passed.get(start.id)
             completed.append(CallRow(start.event_position, start, end, may_run=False, passed=passed))
-    completed += iterate_unanswered_calls(events, timeline, loaded_ids)
-    ended = find_ended_turns(calls_without_result(events, pairs), session)
+    completed += iterate_calls_ended_without_result(events, timeline, loaded_ids)
+    ended = find_prompt_ids_of_ended_turns(calls_without_result(events, pairs), session)
     errors = [event for event in events if event.error is not None]
-    new = mark_model_changes(timeline, list(iterate_event_rows(events, pairs, over, ended, strays=False)))
+    new = rows_with_model_changes_flagged(
+        timeline, list(iterate_event_rows(events, pairs, over, ended, strays=False))
+    )
     arrived = ArrivedRows(
         new=join_children_to_arrived_calls(new, session),
         completed=join_children_to_arrived_calls(completed, session),
@@ -330,14 +332,14 @@ def add_rewound_rows_to_arrived_rows(
     events = [event for event in older if event.id not in loaded_ids]
     pairs = pair_calls_in_window(timeline, EventWindow(events, older=True, newer=True))
     over = position_before_which_calls_ended(timeline, events, pairs, session) if events else None
-    ended = find_ended_turns(calls_without_result(events, pairs), session)
+    ended = find_prompt_ids_of_ended_turns(calls_without_result(events, pairs), session)
     left_behind = join_children_to_arrived_calls(
         list(iterate_event_rows(events, pairs, over, ended, strays=False)), session
     )
     return ArrivedRows(
-        new=mark_rewound_rows(timeline, arrived.new),
-        completed=mark_rewound_rows(timeline, [*left_behind, *arrived.completed]),
-        failed=mark_rewound_rows(timeline, arrived.failed),
+        new=rows_with_rewound_flags(timeline, arrived.new),
+        completed=rows_with_rewound_flags(timeline, [*left_behind, *arrived.completed]),
+        failed=rows_with_rewound_flags(timeline, arrived.failed),
     )
 
 
@@ -353,7 +355,7 @@ def join_children_to_arrived_calls(rows: list[TimelineRow], session: Session) ->
     if since is None:
         return rows
     children = list(load_child_rows(session, created_at__gte=since))
-    return [row for row in insert_child_session_rows(rows, children) if not isinstance(row, ChildRow)]
+    return [row for row in join_child_sessions_to_rows(rows, children) if not isinstance(row, ChildRow)]
 
 
 def iterate_event_rows(
@@ -368,7 +370,7 @@ def iterate_event_rows(
     for event in events:
         if event.event_type == CALL_STARTS:
             may_run = over is None or event.event_position > over
-            refused = could_call_be_refused(event) and event.prompt_id in ended
+            refused = is_call_without_result_refused(event) and event.prompt_id in ended
             end, passed = pairs.end_of.get(event.id), pairs.passed.get(event.id)
             yield CallRow(event.event_position, event, end, may_run, refused, passed)
         elif event.event_type == CALL_ENDS:
@@ -382,7 +384,7 @@ def iterate_event_rows(
             yield MilestoneRow(event.event_position, event)
 
 
-def mark_model_changes(timeline: SessionTimeline, rows: list[TimelineRow]) -> list[TimelineRow]:
+def rows_with_model_changes_flagged(timeline: SessionTimeline, rows: list[TimelineRow]) -> list[TimelineRow]:
     """Return the rows in which answers of the session's own agent by another model than the one before say so.
 
     Nothing is marked of a filtered timeline: the answer before may not be in it.
@@ -413,7 +415,7 @@ def calls_without_result(events: Iterable[TimelineEvent], pairs: CallPairs) -> l
     return [event for event in events if event.event_type == CALL_STARTS and event.id not in pairs.end_of]
 
 
-def could_call_be_refused(call: TimelineEvent) -> bool:
+def is_call_without_result_refused(call: TimelineEvent) -> bool:
     """Say whether its agent reports each call that has run: then one without a result was not let run.
 
     Not that of a sub-agent, which may go on when the turn has ended.
@@ -421,9 +423,9 @@ def could_call_be_refused(call: TimelineEvent) -> bool:
     return call.source in REPORTS_ALL_RESULTS and call.subagent is None and call.prompt_id is not None
 
 
-def find_ended_turns(calls: Iterable[TimelineEvent], session: Session) -> set[str]:
+def find_prompt_ids_of_ended_turns(calls: Iterable[TimelineEvent], session: Session) -> set[str]:
     """Return which of these calls' turns the agent has ended in good order, by their prompts' ids."""
-    prompts = {call.prompt_id for call in calls if could_call_be_refused(call)}
+    prompts = {call.prompt_id for call in calls if is_call_without_result_refused(call)}
     if not prompts:
         return set()
     ends = Event.objects.filter(session_id=session.pk, event_type=TURN_END, error__isnull=True)
@@ -431,7 +433,7 @@ def find_ended_turns(calls: Iterable[TimelineEvent], session: Session) -> set[st
     return {prompt_id for prompt_id in ended if prompt_id}
 
 
-def iterate_unanswered_calls(
+def iterate_calls_ended_without_result(
     events: list[TimelineEvent], timeline: SessionTimeline, loaded_ids: set[int]
 ) -> Iterable[CallRow]:
     """Yield earlier calls that get no result any more, as the ends of turns among `events` show: some were refused."""
@@ -445,7 +447,7 @@ def iterate_unanswered_calls(
         calls_without_result(window.events, pair_calls_in_window(plain, window)) if window.events else []
     ):
         if call.id not in loaded_ids:
-            refused = could_call_be_refused(call) and call.prompt_id in well
+            refused = is_call_without_result_refused(call) and call.prompt_id in well
             yield CallRow(call.event_position, call, None, may_run=False, refused=refused)
 
 

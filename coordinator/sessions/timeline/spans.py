@@ -79,12 +79,12 @@ def load_session_spans(session: Session, now: datetime) -> SessionSpans | None:
         Event.objects.filter(session_id=session.pk, error__isnull=False).values_list("id", flat=True)
     )
     events = [build_event_without_content(row, failed) for row in rows[:MOST_EVENTS]]
-    now_us = instants.to_microseconds(now) if session.status in LIVE else events[-1].at_us
+    now_us = instants.instant_to_microseconds(now) if session.status in LIVE else events[-1].at_us
     spans = [
-        *list_call_spans(events, now_us if session.status in AT_WORK else None),
-        *list_message_spans(events),
-        *load_spans_waiting_for_people(session, now_us),
-        *load_child_session_spans(session, now_us),
+        *iterate_call_spans(events, now_us if session.status in AT_WORK else None),
+        *iterate_message_spans(events),
+        *iterate_permission_wait_spans(session, now_us),
+        *iterate_child_session_spans(session, now_us),
     ]
     spans.sort(key=lambda span: (span.from_us, -span.to_us))
     return SessionSpans(
@@ -119,7 +119,7 @@ def build_event_without_content(row: tuple[object, ...], failed: set[int]) -> Ti
     )
 
 
-def list_call_spans(events: list[TimelineEvent], now_us: int | None) -> Iterable[SessionSpan]:
+def iterate_call_spans(events: list[TimelineEvent], now_us: int | None) -> Iterable[SessionSpan]:
     """Yield the calls, each from its beginning until its result came; one without a result runs until `now_us`."""
     pairs = pair_call_events(events)
     last_prompt = max((event.at_us for event in events if event.role == "user"), default=0)
@@ -156,7 +156,7 @@ def list_call_spans(events: list[TimelineEvent], now_us: int | None) -> Iterable
             )
 
 
-def list_message_spans(events: Iterable[TimelineEvent]) -> Iterable[SessionSpan]:
+def iterate_message_spans(events: Iterable[TimelineEvent]) -> Iterable[SessionSpan]:
     """Yield people's prompts and what the agent said, as instants."""
     for event in events:
         if event.event_type in CATEGORIES["messages"] and event.subagent is None:
@@ -164,7 +164,7 @@ def list_message_spans(events: Iterable[TimelineEvent]) -> Iterable[SessionSpan]
             yield SessionSpan(kind, "", kind, event.at_us, event.at_us, str(event.id))
 
 
-def load_spans_waiting_for_people(session: Session, now_us: int) -> Iterable[SessionSpan]:
+def iterate_permission_wait_spans(session: Session, now_us: int) -> Iterable[SessionSpan]:
     """Yield what waited for people, from the question to its end."""
     requests = PermissionRequest.objects.filter(context__session_id=session.pk).order_by("id")
     columns = (
@@ -181,14 +181,14 @@ def load_spans_waiting_for_people(session: Session, now_us: int) -> Iterable[Ses
     ]:
         if not isinstance(created_at, datetime):
             continue
-        from_us = instants.to_microseconds(created_at)
+        from_us = instants.instant_to_microseconds(created_at)
         ended_at = next((moment for moment in (closed_at, approved_at) if isinstance(moment, datetime)), None)
-        to_us = now_us if ended_at is None else instants.to_microseconds(ended_at)
+        to_us = now_us if ended_at is None else instants.instant_to_microseconds(ended_at)
         state = "waiting" if status == RequestStatus.PENDING else str(status)
         yield SessionSpan("wait", "", tool or kind, from_us, max(from_us, to_us), key, state)
 
 
-def load_child_session_spans(session: Session, now_us: int) -> Iterable[SessionSpan]:
+def iterate_child_session_spans(session: Session, now_us: int) -> Iterable[SessionSpan]:
     """Yield the sessions that this one started, until their last event."""
     children = list(
         annotate_sessions_with_last_event(session.children.all()).order_by("created_at", "session_id")[
@@ -198,7 +198,7 @@ def load_child_session_spans(session: Session, now_us: int) -> Iterable[SessionS
     names = titles.load_session_titles(child.pk for child in children)
     for child in children:
         if isinstance(child.created_at, datetime):
-            from_us = instants.to_microseconds(child.created_at)
+            from_us = instants.instant_to_microseconds(child.created_at)
             is_running = child.status in AT_WORK
             to_us = now_us if is_running else child.last_us or from_us
             name = names.get(child.pk) or child.agent_name or child.pk

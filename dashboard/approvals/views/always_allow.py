@@ -15,7 +15,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.declarations import require_http_methods
 from coordinator.models import PermissionRequest
 from coordinator.policy.deciders import decider_book as deciders
-from dashboard.approvals.always import build_always_allow_offer, parse_accepted_offer
+from dashboard.approvals.always import build_offer_with_wider_flag, verify_accepted_offer
 from dashboard.approvals.cards import build_approval_card
 from dashboard.approvals.rights import DecisionRights
 from dashboard.frame.guards import require_approver
@@ -51,13 +51,15 @@ def show_always_allow_offer(request: HtmxHttpRequest, row: PermissionRequest) ->
     context: dict[str, Any] = {"row": row, "card": card, "member": card.members[0], "wide": wide}
     if not card.decidable_members:
         context["problem"] = (
-            card.members[0].refusal_reason if card.waiting_members else card.members[0].state_description
+            card.members[0].viewer_ineligibility_reason
+            if card.waiting_members
+            else card.members[0].state_description
         )
         return render(request, "approvals/always.html", context)
     if not deciders.can_user_edit_policy(request.user):
         return render(request, "approvals/always.html", context | {"problem": deciders.ADMINS_EDIT})
     try:
-        offer, has_wider = build_always_allow_offer(row, user_id, now, wide=wide)
+        offer, has_wider = build_offer_with_wider_flag(row, user_id, now, wide=wide)
     except SignalboxError as refusal:
         return render(request, "approvals/always.html", context | {"problem": str(refusal.detail)})
     context |= {"offer": offer, "has_wider": has_wider}
@@ -69,7 +71,7 @@ def accept_always_allow_offer(request: HtmxHttpRequest, row: PermissionRequest) 
     user_id = request.user.pk
     assert user_id is not None
     try:
-        accepted_offer = parse_accepted_offer(row, user_id, request.POST.get("offer", ""), timezone.now())
+        accepted_offer = verify_accepted_offer(row, user_id, request.POST.get("offer", ""), timezone.now())
         approvals.approve_request_permanently(
             row.request_id, accepted_offer.answer, person=request.user, judged=accepted_offer.judged
         )

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from coordinator.identity.declarations import require_GET
 from coordinator.models import PermissionRequest
-from coordinator.policy.requests.verdicts import export_permission_request
+from coordinator.policy.requests.verdicts import serialize_permission_request
 from dashboard.approvals.cards import CardMember, load_linked_agents_by_request
 from dashboard.approvals.filters import PermissionRequestFilter
 from dashboard.approvals.statistics import compute_approval_statistics as count
@@ -58,7 +58,7 @@ def export_approval_history(request: HtmxHttpRequest) -> StreamingHttpResponse:
         filter_approval_history(request, PermissionRequest.objects.with_context()).qs.order_by("-id"),
         timezone.now(),
     )
-    columns = (*export_permission_request(PermissionRequest(), now), "waited_seconds")
+    columns = (*serialize_permission_request(PermissionRequest(), now), "waited_seconds")
     return build_csv_response("approvals", columns, walk_approval_export_rows(rows, now))
 
 
@@ -86,6 +86,6 @@ def filter_approval_history(
 def walk_approval_export_rows(rows: QuerySet[PermissionRequest], now: datetime) -> Iterator[dict[str, Any]]:
     for row in rows.iterator(chunk_size=20):
         wait = CardMember(row, now).waiting_time
-        yield export_permission_request(row, now) | {
+        yield serialize_permission_request(row, now) | {
             "waited_seconds": None if wait is None else round(wait.total_seconds(), 3)
         }

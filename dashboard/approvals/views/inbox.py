@@ -12,7 +12,7 @@ from coordinator.actions import approvals
 from coordinator.errors import SignalboxError
 from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.models import AuditLog, PermissionRequest
-from coordinator.policy.requests.approvals import can_revoke
+from coordinator.policy.requests.approvals import has_revocable_approval
 from coordinator.policy.requests.judged_content import group_requests_by_card
 from dashboard.approvals.arrangement import (
     GROUPS,
@@ -123,7 +123,7 @@ def trigger_decision_toast(response: HttpResponse, refusals: list[str], done: st
 
 @require_POST
 @require_approver
-def mark_requests_seen_view(request: HtmxHttpRequest) -> HttpResponse:
+def record_requests_seen_view(request: HtmxHttpRequest) -> HttpResponse:
     """Record that an approver saw these requests, so that those that expire unseen can be counted."""
     approvals.record_requests_seen(
         request.POST.getlist("ids")[:MOST_ON_A_CARD], person=request.user, now=timezone.now()
@@ -143,7 +143,7 @@ def show_permission_request(request: HtmxHttpRequest, request_id: str) -> HttpRe
         "member": card.members[0],
         "row": row,
         "trail": trail,
-        "can_revoke": can_revoke(row, now),
+        "can_revoke": has_revocable_approval(row, now),
         "validities": VALIDITIES,
     }
     template = "approvals/_detail.html" if wants_fragment(request) else "approvals/detail.html"

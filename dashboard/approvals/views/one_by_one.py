@@ -38,7 +38,7 @@ def show_next_waiting_request(request: HtmxHttpRequest) -> HttpResponse:
 def render_waiting_request_screen(
     request: HtmxHttpRequest, *, after: str, shown_id: str = ""
 ) -> HttpResponse:
-    now, session_id = timezone.now(), session_id_limiting_requests(request)
+    now, session_id = timezone.now(), parse_session_filter_id(request)
     arrangement = (
         InboxArrangement(session=session_id)
         if session_id
@@ -64,11 +64,11 @@ def render_waiting_request_screen(
 def redirect_to_next_request(request: HtmxHttpRequest) -> HttpResponse:
     """Redirect to the next request; to that of the same session if only one session's requests are shown."""
     url = reverse("approvals:one-by-one")
-    session_id = session_id_limiting_requests(request)
+    session_id = parse_session_filter_id(request)
     return redirect(f"{url}?{urlencode({'session': session_id})}" if session_id else url)
 
 
-def session_id_limiting_requests(request: HtmxHttpRequest) -> str:
+def parse_session_filter_id(request: HtmxHttpRequest) -> str:
     """Return the id of the session to which the requests are limited; empty for all requests."""
     values = request.POST if request.method == "POST" else request.GET
     return values.get("session", "").replace("\0", "")[:LONGEST]

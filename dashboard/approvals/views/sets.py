@@ -63,7 +63,7 @@ def ask_to_confirm_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
         if verdict not in DECIDED:
             raise BadRequest("Choose whether to approve or to deny.")
     except SignalboxError as refusal:
-        return answer_triage_refusal(request, refusal)
+        return build_triage_refusal_response(request, refusal)
     listed = list_chosen_requests(chosen, now, rights, verdict)
     context = {
         "verdict": verdict,
@@ -137,7 +137,7 @@ def triage_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
         ids = list(parse_chosen_requests(request.POST.getlist("chosen"), most=MOST_ARRANGED))
         message, leaves = apply_triage_action(request, ids, now)
     except SignalboxError as refusal:
-        return answer_triage_refusal(request, refusal)
+        return build_triage_refusal_response(request, refusal)
     if not wants_fragment(request):
         messages.success(request, message)
         return redirect("approvals:inbox")
@@ -163,12 +163,12 @@ def apply_triage_action(request: HtmxHttpRequest, ids: Sequence[str], now: datet
             f"{count_of(approvals.wake_snoozed_requests(ids, person=by), 'request')} back in your inbox.",
             True,
         )
-    until = find_snooze_end(choice, request.POST.get("zone", ""), now)
+    until = compute_snooze_end(choice, request.POST.get("zone", ""), now)
     number = approvals.snooze_requests(ids, until, person=by, now=now)
     return f"{count_of(number, 'request')} snoozed. Deadlines still apply.", True
 
 
-def find_snooze_end(form: str, zone: str, now: datetime) -> datetime:
+def compute_snooze_end(form: str, zone: str, now: datetime) -> datetime:
     if form in SNOOZES:
         return now + SNOOZES[form]
     if form != "snooze-tomorrow":
@@ -182,7 +182,7 @@ def find_tomorrow_morning(now: datetime, zone: str) -> datetime:
     return datetime.combine(local_now.date() + timedelta(days=1), MORNING, tzinfo=local_now.tzinfo)
 
 
-def answer_triage_refusal(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:
+def build_triage_refusal_response(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:
     detail = str(refusal.detail)
     if not wants_fragment(request):
         messages.error(request, detail)

@@ -273,7 +273,7 @@ class WantedToolCall:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_viewer
-def ask_for_tool_access(request: HtmxHttpRequest) -> HttpResponse:
+def request_tool_access_view(request: HtmxHttpRequest) -> HttpResponse:
     """Show and send a request for access to a tool. If an approver approves it, the grant is created."""
     wanted_tool_call, error = parse_wanted_tool_call(request), ""
     if request.method == "POST":

@@ -160,7 +160,7 @@ def save_collection_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
 @require_admin
 def delete_collection_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Delete a collection."""
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         tool_collections.delete_tool_collection(
             name,
             seen_version=request.POST.get("version", ""),

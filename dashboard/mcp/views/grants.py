@@ -45,7 +45,7 @@ def list_grants(request: HtmxHttpRequest) -> HttpResponse:
         "filter": narrowed,
         "query": query,
         "standings": [
-            (value, filter_label_with_result_count(label, numbers.get(value, 0)))
+            (value, build_choice_label_with_count(label, numbers.get(value, 0)))
             for value, label in STATE_CHOICES
         ],
         "permissions": GrantWord.choices,
@@ -58,6 +58,6 @@ def list_grants(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "mcp/_grants.html" if wants_fragment(request) else "mcp/grants.html", context)
 
 
-def filter_label_with_result_count(label: str, number: int) -> str:
+def build_choice_label_with_count(label: str, number: int) -> str:
     """Return a choice's label with its number of results, if there are any."""
     return f"{label} ({number})" if number else label

@@ -23,7 +23,7 @@ from dashboard.mcp.access_sheet import CHOICES
 def show_access_matrix(request: HtmxHttpRequest) -> HttpResponse:
     """Show the matrix from `row` and `col` on. With `part=window`, return only the cells."""
     now, query = timezone.now(), request.GET
-    axes = matrix.find_matrix_axes(
+    axes = matrix.load_filtered_matrix_axes(
         now,
         agents=query.get("agents", ""),
         tools=query.get("tools", ""),
@@ -45,7 +45,7 @@ def show_access_matrix(request: HtmxHttpRequest) -> HttpResponse:
         "number_of_columns": len(axes.tools),
         "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
         "filtered": any(query.get(name) for name in ("agents", "tools", "server", "only")),
-        "pages": find_neighbour_windows(window),
+        "pages": neighbour_window_offsets(window),
         "choices": CHOICES,
         "default_end": grant_lengths.DEFAULT,
     }
@@ -58,7 +58,7 @@ def parse_small_number(text: str | None, otherwise: int) -> int:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else otherwise
 
 
-def find_neighbour_windows(window: matrix.VisibleMatrix) -> dict[str, int | None]:
+def neighbour_window_offsets(window: matrix.VisibleMatrix) -> dict[str, int | None]:
     """Return the first row or column of each neighbouring window; None at the matrix's edge."""
     row, column = window.row, window.column
     return {

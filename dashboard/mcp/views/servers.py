@@ -162,7 +162,7 @@ def load_mcp_server_rows(servers: list[McpServer]) -> list[McpServerRow]:
         server_id: (allowed, ask_count, rows - allowed - ask_count)
         for server_id, allowed, ask_count, rows in grant_rows
     }
-    needed_sign_ins = sign_in_parts.count_needed_sign_ins()
+    needed_sign_ins = sign_in_parts.count_needed_sign_ins_by_server()
     return [
         McpServerRow(
             server,
@@ -207,7 +207,7 @@ def show_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
         McpToolRow(line.tool, known_tools.get(line.tool), line, called.get(line.tool, 0)) for line in lines
     ]
     args = server.args if isinstance(server.args, list) else []
-    changed = [row for row in rows if row.tool and row.tool.is_changed]
+    changed = [row for row in rows if row.tool and row.tool.has_undecided_definition_change]
     context = {
         "server": server,
         "rows": rows,
@@ -226,7 +226,7 @@ def show_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
         "changed": changed,
         "changed_named": changed[:MOST_TOOLS_NAMED],
         "changed_unnamed": len(changed[MOST_TOOLS_NAMED:]),
-        "left_out": find_recently_rejected_tools(name, now),
+        "left_out": build_rejected_tools_context(name, now),
         "can_discover": server.command in settings.DISCOVERY_COMMANDS,
         "grants": Grant.objects.not_ended(now)
         .filter(server_id=name)
@@ -237,7 +237,7 @@ def show_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
     return render(request, template, context)
 
 
-def find_recently_rejected_tools(server_id: str, now: datetime) -> dict[str, Any] | None:
+def build_rejected_tools_context(server_id: str, now: datetime) -> dict[str, Any] | None:
     """Return the tools that were rejected from the server's list in the last two days, with reasons.
 
     None if there were none.
@@ -333,8 +333,8 @@ def enable_or_disable_mcp_server(request: HtmxHttpRequest, name: str) -> HttpRes
 def set_accepted_tools_only_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Set whether agents get changed tools of the server only after a person has accepted the change."""
     is_wanted = request.POST.get("accepted_only") == "on"
-    with refusals.show_refusal_as_message(request):
-        mcp_servers.restrict_server_to_accepted_tools(
+    with refusals.catch_refusal_as_message(request):
+        mcp_servers.set_accepted_tools_only(
             name, is_wanted, actor=person_actor(request.user), now=timezone.now()
         )
     return redirect("mcp:server", name)
@@ -400,7 +400,7 @@ def import_pasted_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
 def discover_mcp_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Start a stdio server briefly and import the tools that it lists."""
     server = find_mcp_server_or_404(name)
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         if not isinstance(server.args, list):
             raise UnprocessableRequest("The server's arguments are not a list. Edit them first.")
         listing = discovery.discover_server_tools(
@@ -476,7 +476,9 @@ def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
         ),
         "marks": find_injection_signs_in_json(mcp_tools.build_definition_content(row)),
         "accepted_only": AcceptedOnlyServer.objects.filter(pk=server).exists(),
-        "difference": diff_tool_definitions(row) if row.is_changed or row.is_declined else [],
+        "difference": diff_tool_definitions(row)
+        if row.has_undecided_definition_change or row.is_current_definition_declined
+        else [],
         **definition_history.build_history_context(row, request.GET.get("revision", "")),
     }
     return render(request, "mcp/tool.html", context)
@@ -497,7 +499,7 @@ def decide_changed_tool(request: HtmxHttpRequest) -> HttpResponse:
     server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
     choice, seen_digest = request.POST.get("do", "accept"), request.POST.get("seen", "")
     by, now = person_actor(request.user), timezone.now()
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         if choice == "accept":
             tool_actions.accept_tool_changes(
                 server, [tool], actor=by, now=now, seen_version=seen_digest or None

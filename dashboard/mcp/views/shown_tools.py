@@ -198,7 +198,7 @@ def save_short_tool_description_view(request: HtmxHttpRequest) -> HttpResponse:
     """Save a short description that agents get instead of a tool's own."""
     server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
     text = request.POST.get("description", "")
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         shown_tools.set_tool_description_override(
             server,
             tool,

@@ -25,7 +25,7 @@ from coordinator.actions.mcp.mcp_authorizations import AuthorizationSettings
 from coordinator.errors import SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import (
-    allow_anonymous_access,
+    declare_anonymous_access,
     require_http_methods,
     require_POST,
     require_safe,
@@ -38,7 +38,7 @@ from dashboard.frame import form_refusals as refusals
 from dashboard.frame.form_page_redirects import declare_page_of_form_view
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.mcp.sign_in_parts import build_redirect_uri, oauth_client_metadata_url
+from dashboard.mcp.sign_in_parts import build_oauth_redirect_uri, oauth_client_metadata_url
 
 SIGN_INS_SESSION_KEY = "mcp_sign_ins"  # session key: the sign-ins in progress, oldest first
 MOST_TABS = 3  # tabs of one browser that can sign in at the same time
@@ -64,11 +64,11 @@ class PendingSignIn:
 @require_POST
 @declare_page_of_form_view("mcp:server")
 @require_admin
-def save_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
+def save_server_sign_in_settings(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Enable sign-in at a server with its settings, or disable it and delete all sign-ins there."""
     form, now = request.POST, timezone.now()
     mode, actor = form.get("mode", ""), person_actor(request.user)
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         if mode == NOBODY:
             mcp_authorizations.remove_server_authorization(name, actor=actor, now=now)
             messages.success(request, "No sign-in is needed any more. All sign-ins were forgotten.")
@@ -80,10 +80,10 @@ def save_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
                 form.get("client_secret", "").strip(),
                 must_register="must_register" in form,
             )
-            mcp_authorizations.save_server_authorization(
+            mcp_authorizations.register_and_save_server_authorization(
                 name,
                 authorization_settings,
-                redirect_uri=build_redirect_uri(),
+                redirect_uri=build_oauth_redirect_uri(),
                 document_url=oauth_client_metadata_url(),
                 actor=actor,
                 now=now,
@@ -111,7 +111,7 @@ def start_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
             raise UnprocessableRequest(f"Nobody signs in at the server {name}.")
         mcp_sign_ins.require_server_sign_in_right(authorization, is_admin=has_role(request.user, ADMIN))
         address = mcp_sign_ins.build_sign_in_address(
-            name, request.user, redirect_uri=build_redirect_uri(), state=state, verifier=verifier
+            name, request.user, redirect_uri=build_oauth_redirect_uri(), state=state, verifier=verifier
         )
     except (SignalboxError, oauth.AuthorizationFailed) as problem:
         messages.error(request, str(getattr(problem, "detail", problem)))
@@ -138,7 +138,7 @@ def receive_redirect_of_server_sign_in(request: HtmxHttpRequest) -> HttpResponse
     assert isinstance(request.user, User)
     assert isinstance(request.session, SessionStore)
     now = timezone.now()
-    with request.session.lock_and_save_session_data():  # consumed: the same answer sent again is refused
+    with request.session.lock_session_data_until_saved():  # consumed: the same answer sent again is refused
         pending = pop_pending_sign_in(request.session, request.POST.get("state", ""), now)
     if pending is None:
         messages.error(request, GONE)
@@ -146,7 +146,7 @@ def receive_redirect_of_server_sign_in(request: HtmxHttpRequest) -> HttpResponse
     if error := request.POST.get("error"):
         messages.error(request, f"{pending.server} did not sign you in: {error[:200]}.")
         return redirect("mcp:server", pending.server)
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         authorization = McpAuthorization.objects.filter(pk=pending.server).first()
         if authorization is None:
             raise UnprocessableRequest(f"Nobody signs in at the server {pending.server} any more.")
@@ -158,7 +158,7 @@ def receive_redirect_of_server_sign_in(request: HtmxHttpRequest) -> HttpResponse
             issuer=request.POST.get("iss", ""),
             expected_issuer=pending.issuer,
             verifier=pending.verifier,
-            redirect_uri=build_redirect_uri(),
+            redirect_uri=build_oauth_redirect_uri(),
             now=now,
         )
         messages.success(request, f"You are signed in at {pending.server}.")
@@ -172,7 +172,7 @@ def sign_out_of_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResp
     """Delete a sign-in at a server: the person's own or, for administrators, anybody's."""
     assert isinstance(request.user, User)
     token = request.POST.get("token", "")
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         problem = mcp_sign_ins.sign_out_of_server(
             int(token) if token.isascii() and token.isdigit() and len(token) < 19 else 0,
             request.user,
@@ -192,7 +192,7 @@ def sign_out_of_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResp
 def choose_sign_in_person_of_agent(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Set the person whose sign-in an agent uses at servers."""
     person = request.POST.get("person", "")
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         mcp_authorizations.set_agent_sign_in_user(
             request.POST.get("agent", ""),
             int(person) if person.isascii() and person.isdigit() and len(person) < 19 else None,
@@ -204,11 +204,11 @@ def choose_sign_in_person_of_agent(request: HtmxHttpRequest, name: str) -> HttpR
 
 
 @require_safe
-@allow_anonymous_access
+@declare_anonymous_access
 def show_oauth_client_metadata(request: HtmxHttpRequest) -> HttpResponse:  # noqa: ARG001 - the shape Django calls
     """Return Signalbox's OAuth client id metadata document, which authorization servers fetch."""
     document = oauth.build_client_registration_body(
-        build_redirect_uri(),
+        build_oauth_redirect_uri(),
         mcp_authorizations.CLIENT_NAME,
         "none",
         ("authorization_code", "refresh_token"),

@@ -58,7 +58,7 @@ def try_tool_view(request: HtmxHttpRequest) -> HttpResponse:
         tool.input_schema,
         request.POST if request.method == "POST" else None,
         is_raw=is_raw,
-        must_confirm=may_tool_delete_or_overwrite(tool.annotations),
+        must_confirm=can_tool_delete_or_overwrite(tool.annotations),
     )
     result, status = None, 200
     if request.method == "POST":
@@ -94,7 +94,7 @@ def try_tool_view(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "mcp/try.html", context, status=status)
 
 
-def may_tool_delete_or_overwrite(annotations: Any) -> bool:
+def can_tool_delete_or_overwrite(annotations: Any) -> bool:
     """Return whether a tool may delete or overwrite something.
 
     MCP assumes so unless the tool's annotations deny it.

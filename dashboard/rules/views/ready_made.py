@@ -21,7 +21,7 @@ from coordinator.policy.rules.ready_made_rule import ReadyMadeRule
 from coordinator.policy.rules.tool_rules import load_saved_tool_rules
 from coordinator.policy.suggestions.history import WalkTimeLimit
 from coordinator.policy.suggestions.search import (
-    compare_preset_rule_with_history,
+    build_preset_suggestion_with_examples,
     list_event_ids_of_similar_calls,
 )
 from dashboard.frame.guards import require_policy_editor, require_viewer
@@ -54,7 +54,7 @@ def preview_ready_made_rule_view(request: HtmxHttpRequest, name: str) -> HttpRes
     if name not in {rule.name for rule in ALLOWING_RULES}:
         raise Http404("There is no such ready-made rule.")
     ready_made = BY_NAME[name]
-    compared = compare_preset_rule_with_history(ready_made.build_rule(1), READER, WalkTimeLimit(PIECE))
+    compared = build_preset_suggestion_with_examples(ready_made.build_rule(1), READER, WalkTimeLimit(PIECE))
     nearest = list_event_ids_of_similar_calls(compared)
     calls = {
         call.event_id: call
@@ -77,7 +77,7 @@ def switch_ready_made_rule(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Switch a ready-made rule on or off, and redirect to the rules."""
     is_on = request.POST.get("is_on") == "1"
     try:
-        actions.switch_ready_made_rule(
+        actions.set_ready_made_rule_enabled(
             name, is_on=is_on, actor=person_actor(request.user), now=timezone.now()
         )
     except SignalboxError as refusal:

@@ -50,7 +50,7 @@ from dashboard.frame.stored_choices import (
 )
 from dashboard.rules import question
 from dashboard.rules.question import RulesOnTrial
-from dashboard.rules.sentences import SentencePart, describe_rule
+from dashboard.rules.sentences import SentencePart, build_rule_sentence_parts
 from dashboard.rules.views.ready_made import list_ready_made_switches
 from dashboard.rules.views.trials import build_first_trial_context
 
@@ -313,7 +313,7 @@ def pair_rule_forms_with_rules(
             form,
             positions[id(form)],
             rule,
-            describe_rule(rule, labels),
+            build_rule_sentence_parts(rule, labels),
             warnings.get(rule.number, ()),
             convert_pattern_rule_to_terms(rule) is not None,
         )
@@ -382,7 +382,7 @@ def normalize_rule_term_lines(text: str) -> str:
     return "\n".join(split_term_lines(text))
 
 
-def list_own_tool_names_of_agents() -> list[str]:
+def list_builtin_tool_names() -> list[str]:
     """Return the names of the tools that agent programs have built in, without duplicates."""
     return list(dict.fromkeys(tool for dialect in DIALECTS.values() for tool in dialect.tools))
 
@@ -445,7 +445,7 @@ def render_tool_rules_page(
         "cannot_ask": get_text_list(
             [AGENT_TITLES[dialect.name] for dialect in DIALECTS.values() if not dialect.can_ask], "and"
         ),
-        "tools": [*list_own_tool_names_of_agents(), *list_mcp_tool_names_for_agents()],
+        "tools": [*list_builtin_tool_names(), *list_mcp_tool_names_for_agents()],
         "kinds": tool_kinds.KINDS.items(),
         "tools_of_programs": list_tools_by_program(),
         "forms": forms_,

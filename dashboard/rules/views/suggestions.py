@@ -43,7 +43,7 @@ from dashboard.rules import question
 from dashboard.rules import signed_values as carried
 from dashboard.rules.question import RulesOnTrial
 from dashboard.rules.recorded import FIRST_PIECE, FIRST_STRETCH, PIECE, READER
-from dashboard.rules.sentences import SentencePart, describe_rule
+from dashboard.rules.sentences import SentencePart, build_rule_sentence_parts
 from dashboard.rules.trial_tables import WORDS
 
 SEARCH, ACCEPT, SINCE = "suggestions", "suggestion", "accepted-since"
@@ -83,7 +83,7 @@ def search_rule_suggestions(request: HtmxHttpRequest) -> HttpResponse:
     """Run the next piece of the search. It only reads, so the session cookie is enough, also for POST."""
     user_id, saved = signed_in_user_id(request), policy.load_saved_tool_rules()
     try:
-        search = resume_suggestion_search(
+        search = resume_or_start_suggestion_search(
             user_id, request.POST.get("carried", ""), policy.tool_rules_version(saved)
         )
     except SignalboxError as refusal:
@@ -108,7 +108,7 @@ def signed_in_user_id(request: HtmxHttpRequest) -> int:
     return request.user.pk
 
 
-def resume_suggestion_search(whose: int, so_far: str, version: str) -> SuggestionSearch:
+def resume_or_start_suggestion_search(whose: int, so_far: str, version: str) -> SuggestionSearch:
     """Return the search to continue, or a new one if there is none yet or the rules have changed since."""
     if not so_far:
         return SuggestionSearch.start_suggestion_search(READER)
@@ -181,7 +181,7 @@ def build_suggestion_cards(
                 number,
                 suggestion,
                 packed,
-                describe_rule(suggestion.suggested_rule(0), labels),
+                build_rule_sentence_parts(suggestion.suggested_rule(0), labels),
                 [calls[event] for event in suggestion.examples.values() if event in calls],
                 [
                     calls[event]
@@ -218,7 +218,7 @@ def build_suggestion_trial(suggestion: RuleSuggestion, saved: Sequence[DecisionR
     if suggestion.is_grant:
         return question.build_trial_of_grant_edits([suggestion.suggested_grant_edit(timezone.now())])
     return question.build_trial_of_rules(
-        suggestions.insert_rules_after_denials(saved, [suggestion.suggested_rule(0)])
+        suggestions.rules_with_additions_after_denials(saved, [suggestion.suggested_rule(0)])
     )
 
 
@@ -252,7 +252,7 @@ def accept_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
         "words": message,
         "url": url,
         "since": since,
-        "sentence": describe_rule(accepted[0][0].suggested_rule(0)),
+        "sentence": build_rule_sentence_parts(accepted[0][0].suggested_rule(0)),
     }
     return render(request, "rules/_accepted.html", context | {"one": accepted[0][0]})
 
@@ -260,7 +260,7 @@ def accept_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @never_cache
 @require_policy_editor
-def dismiss_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
+def dismiss_or_restore_suggestions_view(request: HtmxHttpRequest) -> HttpResponse:
     """Dismiss a suggestion for good, or allow all dismissed suggestions again."""
     by, now, user_id = person_actor(request.user), timezone.now(), signed_in_user_id(request)
     if request.POST.get("restore"):
@@ -285,7 +285,7 @@ def describe_suggestion(suggestion: RuleSuggestion) -> str:
     if suggestion.slot is not None:
         agent, server, tool = suggestion.slot
         return f"Grant {agent} the tool {tool} of {server}"
-    return " ".join(part.text for part in describe_rule(suggestion.suggested_rule(0)))
+    return " ".join(part.text for part in build_rule_sentence_parts(suggestion.suggested_rule(0)))
 
 
 def unsign_accepted_suggestion(whose: int, text: str) -> tuple[RuleSuggestion, str | None, str]:

@@ -43,7 +43,7 @@ SHORT = 300
 @require_viewer
 def run_rule_trial(request: HtmxHttpRequest) -> HttpResponse:
     """Count the next piece of a trial. It only reads, so the session cookie is enough, also for POST."""
-    if question.form_has_unsaved_rules(request.POST) and not has_role(request.user, APPROVER):
+    if question.has_unsaved_edits_in_form(request.POST) and not has_role(request.user, APPROVER):
         return render_role_refusal(request, APPROVER)
     try:
         trial_form = question.parse_trial_form(request.POST)
@@ -71,12 +71,12 @@ def build_trial_context(
 
     Raises UnprocessableRequest if `so_far` is not valid.
     """
-    trial = resume_trial(so_far)
+    trial = resume_or_start_rule_trial(so_far)
     now, then = requested_trial.build_current_and_trial_judges(timezone.now())
     trial.continue_rule_trial(choose_call_history_reader(seconds), now, then, WalkTimeLimit(seconds))
     return {
         "question": requested_trial,
-        "trial": trial_tables.build_trial_view(trial, is_open=requested_trial.has_unsaved_edits),
+        "trial": trial_tables.build_trial_display(trial, is_open=requested_trial.has_unsaved_edits),
         "carried": ""
         if trial.is_done
         else carried.sign_values_for_hidden_field(PURPOSE, trial.serialize_rule_trial()),
@@ -89,7 +89,7 @@ def choose_call_history_reader(seconds: float) -> CallHistoryReader:
     return replace(READER, stretch=min(READER.stretch, FIRST_STRETCH)) if seconds < PIECE else READER
 
 
-def resume_trial(so_far: str) -> RuleTrial:
+def resume_or_start_rule_trial(so_far: str) -> RuleTrial:
     if not so_far:
         return RuleTrial.start_rule_trial(READER)
     try:
@@ -115,7 +115,7 @@ def list_trial_calls(request: HtmxHttpRequest) -> HttpResponse:
 
     The form contains the rules on trial, the query string the filter of calls.
     """
-    if question.form_has_unsaved_rules(request.POST) and not has_role(request.user, APPROVER):
+    if question.has_unsaved_edits_in_form(request.POST) and not has_role(request.user, APPROVER):
         return render_role_refusal(request, APPROVER)
     try:
         trial_form = question.parse_trial_form(request.POST)
@@ -146,7 +146,7 @@ def build_trial_calls_context(
         "listed": listed,
         "agent_labels": agent_labels_by_id(),
         "wanted": wanted_calls,
-        "wanted_words": describe_trial_call_filter(wanted_calls),
+        "wanted_words": list_trial_call_filter_labels(wanted_calls),
         "older": build_trial_calls_query(query, before=str(listed.before)) if listed.before else "",
         "first": build_trial_calls_query(query) if before else "",
         "calls_url": reverse("rules:calls"),
@@ -160,7 +160,7 @@ def parse_trial_call_filter(query: QueryDict) -> TrialCallFilter:
     return TrialCallFilter(**text, agent=agent, changed=query.get("changed") == "1")
 
 
-def describe_trial_call_filter(call_filter: TrialCallFilter) -> list[str]:
+def list_trial_call_filter_labels(call_filter: TrialCallFilter) -> list[str]:
     text_parts = (
         [trial_tables.WORDS.get(call_filter.decision, call_filter.decision)] if call_filter.decision else []
     )

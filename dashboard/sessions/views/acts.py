@@ -25,7 +25,7 @@ from dashboard.frame.htmx import HtmxHttpRequest
 @require_approver
 def stop_session_view(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     assert request.user.is_authenticated
-    with refusals.show_refusal_as_message(request, missing_is_404=True):
+    with refusals.catch_refusal_as_message(request, missing_is_404=True):
         stopped = runs.request_session_stop(session_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, stopped.message or f"The session is {stopped.status}.")
     return redirect("sessions:detail", session_id)

@@ -12,7 +12,7 @@ from coordinator.sessions.statuses import LIVE
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.changes import build_changes_context
-from dashboard.timeline.heading import build_session_header
+from dashboard.timeline.heading import build_session_header_context
 from dashboard.timeline.query import TimelineQuery
 
 
@@ -29,4 +29,6 @@ def show_session_changes(request: HtmxHttpRequest, session_id: str) -> HttpRespo
     context |= {"session": session, "is_live": session.status in LIVE, "alone": "file" in request.GET}
     if wants_fragment(request):
         return render(request, "sessions/_changes.html", context)
-    return render(request, "sessions/changes.html", build_session_header(session, TimelineQuery()) | context)
+    return render(
+        request, "sessions/changes.html", build_session_header_context(session, TimelineQuery()) | context
+    )

@@ -17,15 +17,15 @@ from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.lists.exports import build_ndjson_response
 from dashboard.sessions.evidence import MOST_ENTRIES, build_evidence_zip, load_session_audit_entries
 from dashboard.sessions.views.events import export_event_as_dict
-from dashboard.timeline.as_markdown import render_session_markdown
-from dashboard.timeline.heading import build_session_header
+from dashboard.timeline.as_markdown import iterate_session_markdown
+from dashboard.timeline.heading import build_session_header_context
 from dashboard.timeline.query import TimelineQuery
-from dashboard.timeline.rows import prepare_timeline_rows
+from dashboard.timeline.rows import build_timeline_row_displays
 
 MOST_PRINTED = 1_000  # rows; a browser cannot lay out more in reasonable time
 
 
-def session_file_name(session: Session) -> str:
+def session_export_file_stem(session: Session) -> str:
     return re.sub(r"[^\w.-]+", "_", session.pk, flags=re.ASCII)[:100].lstrip(".") or "session"
 
 
@@ -35,7 +35,8 @@ def export_session_ndjson(request: HtmxHttpRequest, session_id: str) -> Streamin
     """Return all events in timeline order, one JSON object per line."""
     session = get_object_or_404(Session, pk=session_id)
     return build_ndjson_response(
-        session_file_name(session), (export_event_as_dict(event) for event in walk_session_events(session))
+        session_export_file_stem(session),
+        (export_event_as_dict(event) for event in walk_session_events(session)),
     )
 
 
@@ -44,9 +45,9 @@ def export_session_ndjson(request: HtmxHttpRequest, session_id: str) -> Streamin
 def export_session_markdown(request: HtmxHttpRequest, session_id: str) -> StreamingHttpResponse:  # noqa: ARG001
     session = get_object_or_404(Session, pk=session_id)
     response = StreamingHttpResponse(
-        render_session_markdown(session), content_type="text/markdown; charset=utf-8"
+        iterate_session_markdown(session), content_type="text/markdown; charset=utf-8"
     )
-    response.headers["Content-Disposition"] = f'attachment; filename="{session_file_name(session)}.md"'
+    response.headers["Content-Disposition"] = f'attachment; filename="{session_export_file_stem(session)}.md"'
     return response
 
 
@@ -56,7 +57,7 @@ def show_session_evidence(request: HtmxHttpRequest, session_id: str) -> HttpResp
     """Show the session's requests and decisions, and the state of each in the audit log's Merkle tree."""
     session = get_object_or_404(Session, pk=session_id)
     session_audit_entries = load_session_audit_entries(session)
-    context = build_session_header(session, TimelineQuery.parse_timeline_query(request.GET)) | {
+    context = build_session_header_context(session, TimelineQuery.parse_timeline_query(request.GET)) | {
         "entries": session_audit_entries,
         "cut": len(session_audit_entries) == MOST_ENTRIES,
         "altered": [audit_entry for audit_entry in session_audit_entries if audit_entry.entry.problem],
@@ -71,7 +72,7 @@ def show_session_evidence(request: HtmxHttpRequest, session_id: str) -> HttpResp
 @require_viewer
 def download_session_evidence(request: HtmxHttpRequest, session_id: str) -> FileResponse:  # noqa: ARG001
     session = get_object_or_404(Session, pk=session_id)
-    name = f"evidence-{session_file_name(session)}.zip"
+    name = f"evidence-{session_export_file_stem(session)}.zip"
     return FileResponse(
         build_evidence_zip(session), as_attachment=True, filename=name, content_type="application/zip"
     )
@@ -82,8 +83,8 @@ def download_session_evidence(request: HtmxHttpRequest, session_id: str) -> File
 def show_printable_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     session = get_object_or_404(Session, pk=session_id)
     rows = list(islice(walk_session_rows(session), MOST_PRINTED + 1))
-    context = build_session_header(session, TimelineQuery.parse_timeline_query(request.GET)) | {
-        "rows": prepare_timeline_rows(rows[:MOST_PRINTED], session),
+    context = build_session_header_context(session, TimelineQuery.parse_timeline_query(request.GET)) | {
+        "rows": build_timeline_row_displays(rows[:MOST_PRINTED], session),
         "cut": len(rows) > MOST_PRINTED,
         "unfolded": True,
     }

@@ -92,7 +92,7 @@ class ColumnChoice:
 def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
     """List sessions, the latest first: those without a parent, or those that match the filters."""
     assert request.user.is_authenticated
-    narrowed, context = build_results_context(request)
+    narrowed, context = filter_sessions_and_build_context(request)
     if wants_fragment(request):
         return render(request, "sessions/_results.html", context)
     query = request.GET
@@ -101,7 +101,10 @@ def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
         "followed": session_ids_to_follow_live([*context["pinned_rows"], *context["rows"]]),
         "parent_title": titles.load_session_title(query.get("parent", "")),
         "statuses": load_status_facets(
-            "sessions", STATUSES, query, condition.format("" if narrowed.lists_archived_sessions else "NOT ")
+            "sessions",
+            STATUSES,
+            query,
+            condition.format("" if narrowed.should_list_only_archived else "NOT "),
         ),
         "kept": query_pairs_of_named_fields(query, *PRESERVED_FIELDS),
         "switches": [
@@ -124,7 +127,7 @@ def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "sessions/list.html", context)
 
 
-def build_results_context(request: HtmxHttpRequest) -> tuple[SessionFilter, dict[str, Any]]:
+def filter_sessions_and_build_context(request: HtmxHttpRequest) -> tuple[SessionFilter, dict[str, Any]]:
     """Return the filters of the query string, and the context of `sessions/_results.html`."""
     assert request.user.is_authenticated
     query = request.GET

@@ -12,7 +12,7 @@ from coordinator.actions.sessions import notes as notes_of
 from coordinator.errors import BadRequest, SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_POST, require_safe
-from coordinator.lib.body_limits import UPLOAD, limit_body
+from coordinator.lib.body_limits import UPLOAD, declare_request_body_allowance
 from coordinator.models import Session
 from dashboard.frame.guards import require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -31,7 +31,7 @@ def show_session_notes(request: HtmxHttpRequest, session_id: str) -> HttpRespons
 
 @require_POST
 @require_approver
-@limit_body(UPLOAD)
+@declare_request_body_allowance(UPLOAD)
 def write_session_note_view(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Write a note. A script receives the updated parts around the field, or the error as JSON."""
     session = get_object_or_404(Session, pk=session_id)

@@ -26,8 +26,8 @@ from coordinator.sessions.timeline import (
     build_arrived_rows,
     build_window_rows,
     find_timeline_row_position,
-    load_recent_event_counts,
-    load_session_density,
+    load_cached_density_slots,
+    load_cached_event_counts,
     load_timeline_changes,
     newest_feed_change_id,
 )
@@ -37,11 +37,11 @@ from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.notes import build_notes_context
 from dashboard.timeline.draft import build_draft_context
-from dashboard.timeline.heading import build_session_header, session_page_url
+from dashboard.timeline.heading import build_session_header_context, session_page_url
 from dashboard.timeline.minimap import Minimap, build_minimap
 from dashboard.timeline.query import TimelineQuery, load_query_window
-from dashboard.timeline.rows import prepare_timeline_rows
-from dashboard.timeline.updates import load_request_rows
+from dashboard.timeline.rows import build_timeline_row_displays
+from dashboard.timeline.updates import load_approval_timeline_rows
 
 SHORTEST_WITH_MINIMAP = 25  # events; a shorter session fits on a screen
 NESTED = 60  # events of a child that are shown inside its parent's timeline
@@ -57,7 +57,7 @@ def show_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     context = build_window_context(session, query)
     if wants_fragment(request):
         return render(request, "sessions/_window.html", context)
-    context |= build_session_header(session, query) | build_notes_context(session)
+    context |= build_session_header_context(session, query) | build_notes_context(session)
     context["budget_warnings"] = find_budget_warnings_of_session(session, timezone.now())
     context["minimap"] = build_session_minimap(session, query, context["counts"], context["window"])
     return render(request, "sessions/detail.html", context)
@@ -83,12 +83,12 @@ def list_new_timeline_rows(request: HtmxHttpRequest, session_id: str) -> HttpRes
     arrived = build_arrived_rows(timeline, timeline.read_filtered_events_by_id(changes.event_ids), session)
     new = arrived.failed if query.errors else arrived.new
     if not query.has_timeline_filters:
-        new = [*new, *load_request_rows(session, changes.request_ids)]
+        new = [*new, *load_approval_timeline_rows(session, changes.request_ids)]
     context = {
         "session": session,
         "query": query,
-        "rows": prepare_timeline_rows(new, session),
-        "completed": prepare_timeline_rows(arrived.completed, session),
+        "rows": build_timeline_row_displays(new, session),
+        "completed": build_timeline_row_displays(arrived.completed, session),
         "since": changes.upto,
         "is_live": session.status in LIVE,
     }
@@ -103,7 +103,7 @@ def show_session_header(request: HtmxHttpRequest, session_id: str) -> HttpRespon
     dashboard.timeline.updates sends it to the stream.
     """
     session = get_object_or_404(Session, pk=session_id)
-    return render(request, "sessions/_summary.html", build_session_header(session, TimelineQuery()))
+    return render(request, "sessions/_summary.html", build_session_header_context(session, TimelineQuery()))
 
 
 @require_safe
@@ -115,7 +115,7 @@ def show_child_session_timeline(request: HtmxHttpRequest, session_id: str) -> Ht
     window = timeline.read_first_events(NESTED)
     context = {
         "session": session,
-        "rows": prepare_timeline_rows(build_window_rows(timeline, window, session), session),
+        "rows": build_timeline_row_displays(build_window_rows(timeline, window, session), session),
         "window": window,
     }
     return render(request, "sessions/_nested.html", context)
@@ -127,7 +127,7 @@ def show_session_minimap(request: HtmxHttpRequest, session_id: str) -> HttpRespo
     """Return the minimap of the whole session, which may be seconds old. A short session has none."""
     session = get_object_or_404(Session, pk=session_id)
     query = TimelineQuery.parse_timeline_query(request.GET)
-    drawn = build_session_minimap(session, query, load_recent_event_counts(session.pk))
+    drawn = build_session_minimap(session, query, load_cached_event_counts(session.pk))
     return render(request, "sessions/_minimap.html", {"session": session, "query": query, "minimap": drawn})
 
 
@@ -137,7 +137,7 @@ def build_session_minimap(
     """Return the minimap of a session, with a frame around the window; None if the session is short."""
     if counts.total < SHORTEST_WITH_MINIMAP:
         return None
-    slots = load_session_density(session.pk, total=counts.total, errors=counts.errors)
+    slots = load_cached_density_slots(session.pk, total=counts.total, errors=counts.errors)
     frame = (window.events[0].at_us, window.events[-1].at_us) if window and window.events else None
     return build_minimap(
         slots,
@@ -199,7 +199,7 @@ def build_timeline_filters(session: Session, query: TimelineQuery) -> TimelineFi
 
 
 def search_within_session(session: Session, query: TimelineQuery) -> IndexWalkResult | None:
-    return search.search_session_events(session.pk, query.text) if query.text else None
+    return search.find_event_ids_in_session(session.pk, query.text) if query.text else None
 
 
 def build_window_context(session: Session, query: TimelineQuery) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def build_window_context(session: Session, query: TimelineQuery) -> dict[str, An
     within_session = search_within_session(session, query)
     timeline = SessionTimeline(session.pk, query.build_event_filters_of_query(within_session))
     window = load_query_window(query, timeline, live=session.status in LIVE)
-    rows = prepare_timeline_rows(build_window_rows(timeline, window, session), session)
+    rows = build_timeline_row_displays(build_window_rows(timeline, window, session), session)
     return {
         "session": session,
         "query": query,

@@ -22,7 +22,7 @@ from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.tables import COLUMN_LABELS
-from dashboard.sessions.views.listing import build_results_context
+from dashboard.sessions.views.listing import filter_sessions_and_build_context
 
 Act = Callable[[Sequence[str], str, User, datetime], int]
 # By the value of the button: the action, and the participle for the message about the changed sessions.
@@ -77,7 +77,7 @@ def apply_action_to_chosen_sessions(request: HtmxHttpRequest) -> HttpResponse:
     back = request.POST.get("back", "")[: session_lists.MAX_QUERY_LENGTH]
     now = timezone.now()
     toggled = request.POST.get("toggle-pin", "")
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         if toggled:
             pinned = SessionPin.objects.filter(user_id=request.user.pk, session_id=toggled).exists()
             turn = session_lists.unpin_sessions if pinned else session_lists.pin_sessions
@@ -96,7 +96,7 @@ def apply_action_to_chosen_sessions(request: HtmxHttpRequest) -> HttpResponse:
         return HttpResponse(headers={"HX-Redirect": session_list_url(back)})  # the page shows the message
     if wants_fragment(request):
         request.GET = QueryDict(back)  # the links in the fragment are built from it
-        return render(request, "sessions/_results.html", build_results_context(request)[1])
+        return render(request, "sessions/_results.html", filter_sessions_and_build_context(request)[1])
     return redirect(session_list_url(back))
 
 
@@ -114,11 +114,11 @@ def save_visible_session_columns(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_POST
 @require_viewer
-def save_or_delete_session_list_view(request: HtmxHttpRequest) -> HttpResponse:
+def save_or_delete_filter_preset_view(request: HtmxHttpRequest) -> HttpResponse:
     """Save the filters of the query `back` under a name, or delete a saved view."""
     assert request.user.is_authenticated
     back = request.POST.get("back", "")
-    with refusals.show_refusal_as_message(request):
+    with refusals.catch_refusal_as_message(request):
         if deleted := request.POST.get("delete", ""):
             if not (deleted.isascii() and deleted.isdecimal() and len(deleted) < 19):
                 raise BadRequest("There is no such view.")
@@ -172,7 +172,7 @@ def show_or_change_session_tags(request: HtmxHttpRequest, session_id: str) -> Ht
                 form.add_error("tags", str(refusal.detail))
         elif do in ("pin", "unpin", "archive", "restore"):
             act, done = ACTS[do]
-            with refusals.show_refusal_as_message(request):
+            with refusals.catch_refusal_as_message(request):
                 act([session_id], "", request.user, now)
                 messages.success(request, f"The session is {done}.")
             return redirect("sessions:keep-one", session_id)

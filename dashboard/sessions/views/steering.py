@@ -16,7 +16,7 @@ from coordinator.actions.driving import commands
 from coordinator.errors import BadRequest, RequestTooLarge, SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_POST
-from coordinator.lib.body_limits import UPLOAD, limit_body
+from coordinator.lib.body_limits import UPLOAD, declare_request_body_allowance
 from coordinator.models import Run, Session
 from coordinator.runs.statuses import ACTIVE, RESUME
 from dashboard.frame import form_refusals as refusals
@@ -32,7 +32,7 @@ MOST_BYTES = 8 * 1024 * 1024  # of all images of a prompt
 
 @require_POST
 @require_approver
-@limit_body(UPLOAD)
+@declare_request_body_allowance(UPLOAD)
 def send_session_prompt(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Order the session's next turn, which waits while another one runs. A script receives the new queue."""
     session = get_object_or_404(Session, pk=session_id)
@@ -42,7 +42,7 @@ def send_session_prompt(request: HtmxHttpRequest, session_id: str) -> HttpRespon
         images = read_prompt_images(request)
         if not text and not images:
             raise BadRequest("Write what the agent should do.")
-        runs.queue_ordered_run(
+        runs.queue_start_or_resume_run(
             kind=RESUME,
             session_id=session_id,
             prompt=text,
@@ -88,7 +88,7 @@ def stop_session_turn(request: HtmxHttpRequest, session_id: str) -> HttpResponse
     """Stop the session's current turn. Queued prompts run after it."""
     assert request.user.is_authenticated
     session = get_object_or_404(Session, pk=session_id)
-    with refusals.show_refusal_as_message(request, missing_is_404=True):
+    with refusals.catch_refusal_as_message(request, missing_is_404=True):
         working = Run.objects.filter(session=session, status__in=ACTIVE).first()
         if working is None:
             messages.info(request, "No turn is running.")
@@ -105,7 +105,7 @@ def stop_session_turn(request: HtmxHttpRequest, session_id: str) -> HttpResponse
 def remove_queued_prompt(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Remove a prompt from the queue before it runs."""
     assert request.user.is_authenticated
-    with refusals.show_refusal_as_message(request, missing_is_404=True):
+    with refusals.catch_refusal_as_message(request, missing_is_404=True):
         run = get_object_or_404(Run, pk=request.POST.get("run", ""), session_id=session_id)
         if run.status != Run.Status.PENDING:
             raise BadRequest("This prompt is no longer waiting.")
@@ -120,9 +120,9 @@ def send_session_command(request: HtmxHttpRequest, session_id: str) -> HttpRespo
     """Send a command to the session's runner. `what` has the format of `parse_session_command`."""
     assert request.user.is_authenticated
     get_object_or_404(Session, pk=session_id)
-    with refusals.show_refusal_as_message(request, missing_is_404=True):
+    with refusals.catch_refusal_as_message(request, missing_is_404=True):
         session_command = parse_session_command(request.POST.get("what", ""))
-        commands.order_session_command(
+        commands.queue_session_command(
             session_id, session_command, actor=person_actor(request.user), now=timezone.now()
         )
         is_about_files = "remove_worktree" in session_command

@@ -100,7 +100,7 @@ def build_session_graph(
     columns: list[dict[Hashable, tuple[str, str]]] = [
         {
             row.pk: (
-                find_box_label(row, agents, session_titles),
+                session_graph_box_label(row, agents, session_titles),
                 reverse("sessions:detail", args=[row.pk]),
             )
             for row in level
@@ -112,7 +112,7 @@ def build_session_graph(
             (depth - 1, row.parent_session_id),
             (depth, row.pk),
             css_tone_of_session_status(row.status),
-            f"{find_box_label(row, agents, session_titles)}: {row.status}",
+            f"{session_graph_box_label(row, agents, session_titles)}: {row.status}",
         )
         for depth, level in enumerate(tree.levels)
         for row in level
@@ -127,7 +127,7 @@ def build_session_outline(
     """Return the sessions of the graph as an outline, each below its parent."""
     nodes = {
         row.pk: OutlineNode(
-            find_box_label(row, agents, session_titles),
+            session_graph_box_label(row, agents, session_titles),
             reverse("sessions:detail", args=[row.pk]),
             css_tone_of_session_status(row.status),
             row.status,
@@ -140,7 +140,9 @@ def build_session_outline(
     return [nodes[root.pk]]
 
 
-def find_box_label(row: Session, agents: dict[str, LinkedAgent], session_titles: dict[str, str]) -> str:
+def session_graph_box_label(
+    row: Session, agents: dict[str, LinkedAgent], session_titles: dict[str, str]
+) -> str:
     agent = agents.get(row.agent_name or "")
     name = agent.agent_name if agent else row.agent_name
     return name or session_titles.get(row.pk) or row.pk

@@ -10,7 +10,7 @@ from coordinator.identity.declarations import require_safe
 from coordinator.models import Session
 from coordinator.sessions.list_facts import session_start_microseconds
 from coordinator.sessions.statuses import LIVE
-from coordinator.sessions.timeline import load_recent_event_counts, load_session_density
+from coordinator.sessions.timeline import load_cached_density_slots, load_cached_event_counts
 from coordinator.sessions.titles import load_session_title
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -53,8 +53,8 @@ def show_session_waterfall(request: HtmxHttpRequest, session_id: str) -> HttpRes
 
 def build_waterfall_minimap(session: Session, query: WaterfallQuery, waterfall: Waterfall) -> object:
     """Return the minimap of the whole session, with links to the ranges of the waterfall."""
-    counts = load_recent_event_counts(session.pk)
-    slots = load_session_density(session.pk, total=counts.total, errors=counts.errors)
+    counts = load_cached_event_counts(session.pk)
+    slots = load_cached_density_slots(session.pk, total=counts.total, errors=counts.errors)
     return build_minimap(
         slots,
         lambda slot: query.query_between(slot.from_us, slot.to_us),
