@@ -165,7 +165,7 @@ class Runner:
             session = self._sessions[order.session_id] = RunnerSession(self._around, order)
         if not session.is_taken:
             async with self._entering:
-                await self._make_room_for_agent()
+                await self._free_slot_for_agent()
                 session.is_taken = True
         return session
 
@@ -197,7 +197,7 @@ class Runner:
         working = len(self._runs)
         return max(0, self._around.options.at_once - working)
 
-    async def _make_room_for_agent(self) -> None:
+    async def _free_slot_for_agent(self) -> None:
         """Wait until one more agent may run; end the one that has waited longest for a prompt."""
         while True:
             living = [session for session in self._sessions.values() if session.is_taken]

@@ -31,7 +31,7 @@ from coordinator.policy.grants.access import (
     Verdict,
     topmost_grants_of_slot,
 )
-from coordinator.policy.grants.edits import INHERIT, GrantEdit, Slot, find_grants_kept_under_edit
+from coordinator.policy.grants.edits import INHERIT, GrantEdit, Slot, find_grants_remaining_under_edit
 from dashboard.frame.days import find_zone_by_name
 
 CHOICES = ((INHERIT, "Inherit"), (ALLOW, "Allow"), (ASK, "Ask"), (DENY, "Deny"))
@@ -301,7 +301,7 @@ def build_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantE
             for row in slots.get(edit.grant_slot, [])
             if convert_to_grant_row(row).is_live(now) and is_entry_type_consistent_with_tool(row)
         ]
-        beneath, top = find_grants_kept_under_edit(edit, live), topmost_grants_of_slot(live)
+        beneath, top = find_grants_remaining_under_edit(edit, live), topmost_grants_of_slot(live)
         hidden = [row for row in live if row not in beneath and row not in top]
         lines.append(GrantEditLine(edit, topmost_grants_of_slot(beneath)[-1] if beneath else None, hidden))
     return lines

@@ -456,12 +456,12 @@ def test_the_newest_results_of_a_server_are_stored_each_once_and_old_ones_are_de
     store(stored_call("other"), b'{"first": 1}', now)
     store(stored_call("other"), b'{"second": 2}', now + timedelta(seconds=1))
     assert CachedResult.objects.filter(server_id="files").count() == 3
-    assert result_cache.look_up_result_cache(stored_call(question=b"0"), now) == CacheLookup("none")
+    assert result_cache.query_result_cache(stored_call(question=b"0"), now) == CacheLookup("none")
     at = now + timedelta(seconds=11)
-    assert result_cache.look_up_result_cache(stored_call("other"), at) == CacheLookup(
+    assert result_cache.query_result_cache(stored_call("other"), at) == CacheLookup(
         "none", b'{"second": 2}', 10
     )
-    assert result_cache.look_up_result_cache(stored_call("other", scope="later"), at) == CacheLookup("none")
+    assert result_cache.query_result_cache(stored_call("other", scope="later"), at) == CacheLookup("none")
     result_cache.store_cached_result(stored_call("third"), "of ada", b"{}", answered_at=now, now=now)
     assert not CachedResult.objects.filter(server_id="third").exists()
 

@@ -1557,8 +1557,8 @@ MUTANTS = (
     Mutant(
         "deciders: a right that was lost",
         "coordinator/policy/deciders/decider_book.py",
-        "if voter is not None and right not in used and right in self.rights_holder_names_for_user(voter, request):",
-        "if voter is not None and right not in used:",
+        "                and right in self.rights_holder_names_for_user(voter, request)\n",
+        "",
         (
             "tests/deciders/test_who_may_decide.py::test_an_approval_by_somebody_who_lost_the_right_since_does_not_count",
         ),

@@ -39,7 +39,7 @@ class CacheLookup:
     age_seconds: int = 0
 
 
-def look_up_result_cache(call: CachedCall, now: datetime) -> CacheLookup | None:
+def query_result_cache(call: CachedCall, now: datetime) -> CacheLookup | None:
     """Return what is cached for a call; None where its result may not be cached: nobody is chosen to sign in for it."""
     try:
         sign_in, is_signed_in = find_sign_in_for_call(call, now)

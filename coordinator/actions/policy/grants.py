@@ -2,7 +2,7 @@
 
 A slot is what one agent has on one server or on one of its tools. Its grants lie on top of each other: one that has an
 end, or ends with an approval, leaves those that last longer in place, and they decide again once it is over
-(policy.grants.edits.find_grants_kept_under_edit); one without an end replaces all. Nothing is overwritten: a grant
+(policy.grants.edits.find_grants_remaining_under_edit); one without an end replaces all. Nothing is overwritten: a grant
 that is replaced or revoked ends now and stays, with its old end in its metadata, so that the past can be
 reconstructed. An editor names the version of each slot it has seen, and a save on a stale one is refused with both
 versions. Capability rows are left alone.
@@ -36,7 +36,7 @@ from coordinator.policy.grants.edits import (
     INHERIT,
     GrantEdit,
     Slot,
-    find_grants_kept_under_edit,
+    find_grants_remaining_under_edit,
     grant_columns_for_edit,
 )
 from coordinator.policy.grants.end_parsing import default_grant_end
@@ -203,7 +203,7 @@ def require_current_grant_versions(
 
 def apply_grant_edit(edit: GrantEdit, rows: list[Grant], actor: Actor, now: datetime) -> AppliedEdit | None:
     current_rows = [row for row in rows if is_grant_current(row, now)]
-    beneath = find_grants_kept_under_edit(edit, current_rows)
+    beneath = find_grants_remaining_under_edit(edit, current_rows)
     replaced = [row for row in current_rows if row not in beneath]
     if is_grant_unchanged(edit, replaced):
         return None

@@ -176,7 +176,7 @@ class TranscriptImport:
         reports = [
             recording.build_usage_report_of_event(
                 known_event.event,
-                self.get_or_look_up_session(known_line.session).session_id or "",
+                self.get_or_load_imported_session(known_line.session).session_id or "",
                 known_event.also,
             )
             for known_event, known_line in known_events
@@ -187,7 +187,7 @@ class TranscriptImport:
     def save_titles_of_imported_sessions(self, named: list[ImportedLine]) -> None:
         """Keep what the agent calls its sessions; one of which nothing came in has no need of a title."""
         titles_by_session = {
-            self.get_or_look_up_session(transcript_line.session).session_id: transcript_line.title
+            self.get_or_load_imported_session(transcript_line.session).session_id: transcript_line.title
             for transcript_line in named
         }
         if self.write and titles_by_session:
@@ -202,7 +202,7 @@ class TranscriptImport:
 
     def find_claimed_event_keys(self, batch: list[tuple[ImportedLine, str]]) -> set[str]:
         wanted_keys = {
-            (self.get_or_look_up_session(transcript_line.session).session_id, key)
+            (self.get_or_load_imported_session(transcript_line.session).session_id, key)
             for transcript_line, _ in batch
             for event in transcript_line.events
             for key in (event.event.origin, *event.also)
@@ -228,14 +228,14 @@ class TranscriptImport:
 
     def load_live_events(self, executor_id: str) -> LiveEvents | None:
         """Return what was recorded of the session while it ran; kept for one session at a time."""
-        session = self.get_or_look_up_session(executor_id)
+        session = self.get_or_load_imported_session(executor_id)
         if not session.before or session.session_id is None:
             return None
         if self._live is None or self._live.session_id != session.session_id:
             self._live = LiveEvents(session.session_id)
         return self._live
 
-    def get_or_look_up_session(self, executor_id: str) -> ImportedSession:
+    def get_or_load_imported_session(self, executor_id: str) -> ImportedSession:
         if executor_id not in self._sessions:
             session_id = reported_sessions.find_session_id_by_executor_id(executor_id, self.by)
             self._sessions[executor_id] = ImportedSession(session_id, session_id is not None)
@@ -245,7 +245,7 @@ class TranscriptImport:
         events: list[tuple[DedupedEvent, str]] = []
         with transaction.atomic():
             for new_event, transcript_line, location in new:
-                session = self.get_or_look_up_session(transcript_line.session)
+                session = self.get_or_load_imported_session(transcript_line.session)
                 if not session.added:
                     session.added = True
                     self.begin_imported_session(session, transcript_line)

@@ -34,7 +34,7 @@ class GrantEdit:
 
     `seen_version` is the version that the editor saw. `gives_way` marks a grant that ends with something else than the
     clock, such as the approval that made it: like one with an end, it overrides current rows
-    (find_grants_kept_under_edit).
+    (find_grants_remaining_under_edit).
     """
 
     agent_id: str
@@ -63,7 +63,7 @@ def preview_policy_after_edits(
     slots = {pair: dict(rows) for pair, rows in policy.slots.items()}
     for edit in edits:
         tools = slots.setdefault((edit.agent_id, edit.server_id), {})
-        beneath = find_grants_kept_under_edit(
+        beneath = find_grants_remaining_under_edit(
             edit, [row for row in tools.pop(edit.tool_name, []) if row.is_live(now)]
         )
         if edit.permission != INHERIT:
@@ -72,7 +72,7 @@ def preview_policy_after_edits(
     return AccessPolicy(policy.servers, slots, policy.changed, policy.accepted_only)
 
 
-def find_grants_kept_under_edit(edit: GrantEdit, current_rows: Sequence[GrantLike]) -> list[GrantLike]:
+def find_grants_remaining_under_edit(edit: GrantEdit, current_rows: Sequence[GrantLike]) -> list[GrantLike]:
     """Return those of a slot's rows that stay in force beneath the edit's own; the others end.
 
     Under a grant that has an end everything stays that lasts longer, and under one that gives way everything: nobody
