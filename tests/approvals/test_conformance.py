@@ -120,7 +120,7 @@ def test_plugin_permissions(case: dict[str, Any]) -> None:
     permission = case.get("grant") or case["revoke"]
     if case["expected"].startswith("["):
         assert change("mind.p", permission, actor=AGENT, now=NOW) == json.loads(case["expected"])
-        assert PluginSetting.objects.get().allowed_permissions == json.loads(case["expected"])
+        assert PluginSetting.objects.get(pk="mind.p").allowed_permissions == json.loads(case["expected"])
         return
     with pytest.raises((Conflict, NotFound)):
         change("mind.p", permission, actor=AGENT, now=NOW)

@@ -81,7 +81,7 @@ class TestTaking:
     def test_new_tools_are_stored_and_accepted(self) -> None:
         assert take(READ, WRITE).new == ["read", "write"]
         tool = McpTool.objects.get(name="read")
-        assert (tool.description, tool.input_schema, tool.is_changed) == (
+        assert (tool.description, tool.input_schema, tool.has_undecided_definition_change) == (
             "Reads a file.",
             {"type": "object"},
             False,
@@ -100,7 +100,7 @@ class TestTaking:
             "read"
         ]
         tool = McpTool.objects.get()
-        assert (tool.is_changed, tool.changed_at) == (True, later)
+        assert (tool.has_undecided_definition_change, tool.changed_at) == (True, later)
         marked = [(sign, line.strip()) for sign, line in diff_tool_definitions(tool) if sign != " "]
         assert marked == [
             ("-", '"description": "Reads a file.",'),
@@ -111,7 +111,7 @@ class TestTaking:
         take(READ)
         take({**READ, "description": "Else."})
         take(READ)
-        assert not McpTool.objects.get().is_changed
+        assert not McpTool.objects.get().has_undecided_definition_change
 
     def test_accepting_takes_the_present_definition(self) -> None:
         take(READ)
@@ -119,7 +119,7 @@ class TestTaking:
         seen = McpTool.objects.get().definition_hash
         actions.accept_tool_changes("s", ["read"], actor=ALICE, now=NOW, seen_version=seen)
         tool = McpTool.objects.get()
-        assert (tool.is_changed, tool.accepted["description"]) == (False, "Else.")
+        assert (tool.has_undecided_definition_change, tool.accepted["description"]) == (False, "Else.")
         assert AuditLog.objects.get(event_type="MCP_TOOL_ACCEPTED").metadata["before"] == {
             "description": "Reads a file.",
             "inputSchema": {"type": "object"},
