@@ -33,11 +33,10 @@ COPILOT_ASKS = {
         "required": ["colour"],
     },
 }
-# The words that start each in a terminal, its tool, and what its model asks.
+# The words that start each in a terminal, its tool, and what its model asks. Kilo Code loads OpenCode's plugin.
 ASKING: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     "gemini": (["-i", PROMPT, "-m", "scripted"], "ask_user", GEMINI_ASKS),
     "opencode": (["--prompt", PROMPT], "question", OPENCODE_ASKS),
-    "kilo": (["--prompt", PROMPT], "question", OPENCODE_ASKS),
     "copilot": (["-i", PROMPT, "--allow-all-tools"], "AskUserQuestion", COPILOT_ASKS),
     "codex": (
         [

@@ -66,11 +66,10 @@ def test_its_question_is_answered_here_and_its_own_prompt_goes_away(
     terminal.shows("Done.")
 
 
-@pytest.mark.parametrize("agent", ["opencode", "kilo"])
 def test_an_answer_on_its_screen_closes_the_card(
-    served: Served, opened: ExitStack, tmp_path: Path, person_at: Any, agent: str
+    served: Served, opened: ExitStack, tmp_path: Path, person_at: Any
 ) -> None:
-    home = connected_home(served, opened, tmp_path, agent)
+    home = connected_home(served, opened, tmp_path, "opencode")
     home.script.commands = (Use("question", OPENCODE_ASKS),)
     terminal = started(opened, home)
     page = open_request(person_at, served, waiting_question(served, terminal, "question"))
