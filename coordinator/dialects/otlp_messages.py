@@ -120,7 +120,7 @@ def read_messages_of_model(record: TelemetryRecord) -> list[SpokenPart]:
         for name in CALLS_OF_MODEL:
             calls = parse_embedded_json(record.attributes.get(name))
             for call in islice(calls, MAX_PARTS) if isinstance(calls, list) else ():
-                parts += iterate_parsed_message_parts(
+                parts += iterate_parsed_part_if_readable(
                     {"type": "tool-call", **call} if isinstance(call, dict) else call, "assistant"
                 )
     return parts
@@ -223,24 +223,24 @@ def iterate_parts_of_message(message: Any, role: str) -> Iterator[SpokenPart]:
     if not isinstance(message, dict):
         return
     if KIND_BY_TYPE.get(str(message.get("type"))) in {CALL, RESULT}:  # an item of OpenAI's Responses API
-        yield from iterate_parsed_message_parts(message, role)
+        yield from iterate_parsed_part_if_readable(message, role)
         return
     role = str(message.get("role") or message.get("type") or role)
     role = ROLES.get(role, role)
     content = message.get("parts", message.get("content", message.get("contents")))
     if role == "tool" and (message.get("tool_call_id") or isinstance(content, str)):
         result = {"type": "tool_result", "content": content}
-        yield from iterate_parsed_message_parts(
+        yield from iterate_parsed_part_if_readable(
             {**message, **result, "id": message.get("tool_call_id") or message.get("id")}, role
         )
         return
     for part in islice(content, MAX_PARTS) if isinstance(content, list) else (content,):
-        yield from iterate_parsed_message_parts(part, role)
+        yield from iterate_parsed_part_if_readable(part, role)
     calls = message.get("tool_calls")
     for call in islice(calls, MAX_PARTS) if isinstance(calls, list) else ():
         unwrapped = unwrap_provider_message(call)
         if isinstance(unwrapped, dict):
-            yield from iterate_parsed_message_parts({**unwrapped, "type": "tool_call"}, role)
+            yield from iterate_parsed_part_if_readable({**unwrapped, "type": "tool_call"}, role)
 
 
 def decode_span_event_fields(fields: dict[str, Any]) -> dict[str, Any]:
@@ -268,7 +268,7 @@ def unwrap_provider_message(message: Any) -> Any:
 # --- parts ------------------------------------------------------------------------------------------------
 
 
-def iterate_parsed_message_parts(part: Any, role: str) -> Iterator[SpokenPart]:
+def iterate_parsed_part_if_readable(part: Any, role: str) -> Iterator[SpokenPart]:
     """Yield a part of a message, if it is one of those that are read."""
     if isinstance(part, str):
         part = {"type": "text", "text": part}
@@ -317,7 +317,9 @@ def unwrap_tool_result(value: Any) -> Any:
         value = message["content"]  # LangChain
     if isinstance(value, list) and value:
         parts = [
-            part for item in islice(value, MAX_PARTS) for part in iterate_parsed_message_parts(item, "tool")
+            part
+            for item in islice(value, MAX_PARTS)
+            for part in iterate_parsed_part_if_readable(item, "tool")
         ]
         if len(parts) == len(value) and all(part.kind == TEXT for part in parts):
             return "\n\n".join(part.text for part in parts)

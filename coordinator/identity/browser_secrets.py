@@ -74,7 +74,7 @@ def is_person_recently_confirmed(
     )
 
 
-def bound_browser_secret_hash(session: SessionBase) -> str:
+def stored_browser_secret_hash(session: SessionBase) -> str:
     """Return the hash of the secret that the session is tied to; empty where it is tied to none."""
     stored_proof = session.get(PROOF_SESSION_KEY)
     return str(stored_proof.get("hash", "")) if isinstance(stored_proof, dict) else ""

@@ -57,12 +57,12 @@ def find_touched_files_matching_path(text: str) -> list[TouchedFile]:
     text = text.strip()[:LONGEST]
     if not text:
         return []
-    exactly = query_touched_files("path = %s", [text])
+    exactly = select_touched_files_by_sql("path = %s", [text])
     if exactly:
         return exactly
     like = f"path {case_insensitive_like_operator()} %s ESCAPE '!'"
     pattern = text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    return query_touched_files(like, [f"%/{pattern.lstrip('/')}"]) or query_touched_files(
+    return select_touched_files_by_sql(like, [f"%/{pattern.lstrip('/')}"]) or select_touched_files_by_sql(
         like, [f"%{pattern}%"]
     )
 
@@ -92,7 +92,7 @@ GROUP BY f.path ORDER BY 2 DESC, 1 LIMIT %s"""  # constants  # noqa: S608
         return list(cursor.fetchall())
 
 
-def query_touched_files(where: str, parameters: list[str]) -> list[TouchedFile]:
+def select_touched_files_by_sql(where: str, parameters: list[str]) -> list[TouchedFile]:
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT id, path FROM sbx_files WHERE {where} ORDER BY length(path), path LIMIT %s",  # noqa: S608

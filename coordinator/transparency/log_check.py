@@ -116,7 +116,7 @@ def iterate_stored_checkpoints_and_report(
 ) -> Iterator[ReferenceCheckpoint]:
     for row in AuditCheckpoint.objects.order_by("tree_size").iterator(chunk_size=STEP):
         where = f"the database's checkpoint of {row.tree_size:,} entries"
-        trusted_checkpoint = parse_trusted_checkpoint_or_report(report, row.note, where, trusted)
+        trusted_checkpoint = verify_and_parse_checkpoint_or_report(report, row.note, where, trusted)
         if trusted_checkpoint and (trusted_checkpoint.size, trusted_checkpoint.root) != (
             row.tree_size,
             bytes(row.root_hash),
@@ -131,11 +131,11 @@ def parse_outside_checkpoints(
 ) -> Iterator[ReferenceCheckpoint]:
     for number, note in enumerate(notes, start=1):
         where = f"given checkpoint {number}"
-        if trusted_checkpoint := parse_trusted_checkpoint_or_report(report, note, where, trusted):
+        if trusted_checkpoint := verify_and_parse_checkpoint_or_report(report, note, where, trusted):
             yield ReferenceCheckpoint(trusted_checkpoint, where)
 
 
-def parse_trusted_checkpoint_or_report(
+def verify_and_parse_checkpoint_or_report(
     report: LogCheckReport, note: str, where: str, trusted: Sequence[NoteVerifier]
 ) -> LogCheckpoint | None:
     try:

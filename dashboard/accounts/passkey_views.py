@@ -110,7 +110,7 @@ def add_passkey(request: HtmxHttpRequest) -> HttpResponse:
             request.user,
             request.POST.get("credential", ""),
             request.POST.get("name", ""),
-            browser=browser_secrets.bound_browser_secret_hash(request.session),
+            browser=browser_secrets.stored_browser_secret_hash(request.session),
             address=client_address(request),
             now=timezone.now(),
         )
@@ -159,7 +159,7 @@ def build_passkey_options_response(request: HttpRequest, secret: str | None, beg
         begin: The action that makes the options from the secret's hash, the client address and the time.
     """
     browser = (
-        browser_secrets.bound_browser_secret_hash(request.session)
+        browser_secrets.stored_browser_secret_hash(request.session)
         if secret is None
         else browser_secrets.hash_browser_secret(secret)
     )

@@ -93,7 +93,7 @@ def start_provider_confirmation(request: HtmxHttpRequest) -> HttpResponse:
 @declare_request_body_allowance(SMALL)
 def start_provider_connection(request: HtmxHttpRequest) -> HttpResponse:
     """Send the browser to the provider, to connect the person's account with their account there."""
-    secret = browser_secrets.bound_browser_secret_hash(request.session)
+    secret = browser_secrets.stored_browser_secret_hash(request.session)
     if not secret:
         return record_and_render_provider_refusal(request, Forbidden(NO_SCRIPT))
     return begin_flow_and_render_provider_link(request, "connect", resolve_url("accounts:account"), secret)

@@ -54,7 +54,7 @@ class AuditFieldChange:
 @require_GET
 @require_viewer
 def list_audit_entries(request: HtmxHttpRequest) -> HttpResponse:
-    narrowed = filter_audit_entries(request)
+    narrowed = build_audit_filter(request)
     page = load_keyset_page(narrowed.qs, request.GET)
     context = {
         "filter": narrowed,
@@ -95,14 +95,14 @@ def show_audit_entry(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
 @require_GET
 @require_viewer
 def export_audit_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
-    return build_csv_response("audit", COLUMNS, walk_audit_export_rows(filter_audit_entries(request).qs))
+    return build_csv_response("audit", COLUMNS, walk_audit_export_rows(build_audit_filter(request).qs))
 
 
 @require_GET
 @require_viewer
 def export_audit_ndjson(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Return the entries that match the filters, as one JSON object a line."""
-    return build_ndjson_response("audit", walk_audit_export_rows(filter_audit_entries(request).qs))
+    return build_ndjson_response("audit", walk_audit_export_rows(build_audit_filter(request).qs))
 
 
 def list_audit_field_changes(metadata: Any) -> list[AuditFieldChange]:
@@ -137,7 +137,7 @@ def format_audit_value(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def filter_audit_entries(request: HtmxHttpRequest) -> AuditFilter:
+def build_audit_filter(request: HtmxHttpRequest) -> AuditFilter:
     return AuditFilter(request.GET, queryset=AuditLog.objects.all())
 
 

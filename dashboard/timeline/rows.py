@@ -176,7 +176,7 @@ class TimelineRowDisplay:
         return bool(self.call_display.server) and self.row.call_state in {"failed", "refused", "no result"}
 
     @property
-    def calling_agent_title(self) -> str:
+    def calling_program_title(self) -> str:
         """The title of the agent program that made the call."""
         return AGENT_TITLES.get(self.event.source or "", "Its agent")
 

@@ -60,10 +60,10 @@ class FoldedTimeScale:
         self.edges.append(edge)
         self.offsets.append(offset)
 
-    def instant_to_percent(self, at_us: int) -> float:
+    def microseconds_to_percent(self, at_us: int) -> float:
         return 100 * interpolate_between_edges(self.edges, self.offsets, at_us) / self.total
 
-    def percent_to_instant(self, percent: float) -> int:
+    def percent_to_microseconds(self, percent: float) -> int:
         return int(interpolate_between_edges(self.offsets, self.edges, percent * self.total / 100))
 
     def list_axis_marks(self, began_us: int) -> list[AxisMark]:
@@ -78,9 +78,9 @@ class FoldedTimeScale:
             marks.append(AxisMark(round(x, 2), label, is_fold=True))
         step = next((step for step in STEPS_US if self.total / step <= MOST_MARKS), STEPS_US[-1])
         for number in range(-(-self.total // step) + 1):
-            at_us = self.percent_to_instant(100 * number * step / self.total)
+            at_us = self.percent_to_microseconds(100 * number * step / self.total)
             rounded_us = began_us + round((at_us - began_us) / step) * step
-            x = self.instant_to_percent(rounded_us)
+            x = self.microseconds_to_percent(rounded_us)
             is_free = all(abs(x - other) >= LEAST_APART for other in taken_positions)
             if is_free and x <= 100 - LEAST_APART / 2 and self.edges[0] <= rounded_us <= self.edges[-1]:
                 taken_positions.append(x)

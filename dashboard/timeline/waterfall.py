@@ -156,7 +156,7 @@ def build_waterfall(
     from_us, to_us = choose_drawn_time_range(loaded, query)
     scale = build_scale(loaded.spans, from_us, to_us)
     if drag is not None:
-        first, last = (scale.percent_to_instant(percent) for percent in sorted(drag))
+        first, last = (scale.percent_to_microseconds(percent) for percent in sorted(drag))
         from_us, to_us = choose_drawn_time_range(loaded, WaterfallQuery(first, last))
         scale = build_scale(loaded.spans, from_us, to_us)
     inside = [
@@ -289,7 +289,7 @@ class BarBuilder:
     def span_position_and_width_percent(self, span: SessionSpan) -> tuple[float, float]:
         """Return the position and width of a span, in percent."""
         first, last = (
-            self.scale.instant_to_percent(min(max(at_us, self.from_us), self.to_us))
+            self.scale.microseconds_to_percent(min(max(at_us, self.from_us), self.to_us))
             for at_us in (span.from_us, span.to_us)
         )
         x = min(first, 100 - LEAST_WIDTH)

@@ -123,10 +123,12 @@ def is_unused(row: PermissionRequest) -> bool:
 
 def test_an_approved_call_begins_once() -> None:
     row = approved()
-    assert gateway_calls.begin_call_or_return_denial(attempt(), row.request_id, now=NOW) is None
+    assert gateway_calls.begin_approved_call_or_return_ruling(attempt(), row.request_id, now=NOW) is None
     assert GatewayCall.objects.get(pk="sbx-1").state == CallState.RUNNING
     for call_id in ("sbx-1", "sbx-2"):
-        refusal = gateway_calls.begin_call_or_return_denial(attempt(call_id), row.request_id, now=NOW)
+        refusal = gateway_calls.begin_approved_call_or_return_ruling(
+            attempt(call_id), row.request_id, now=NOW
+        )
         assert refusal is not None
         assert refusal.decision == ASK
     assert GatewayCall.objects.count() == 1
@@ -166,7 +168,7 @@ def test_a_call_does_not_begin_where_what_it_was_judged_by_has_changed(
 ) -> None:
     row, this = approved(), attempt()
     change()
-    refusal = gateway_calls.begin_call_or_return_denial(this, row.request_id, now=NOW)
+    refusal = gateway_calls.begin_approved_call_or_return_ruling(this, row.request_id, now=NOW)
     assert refusal is not None
     assert (refusal.decision, refusal.reason) == (ASK, reason)
     assert is_unused(row)
@@ -255,7 +257,7 @@ def leave_no_address() -> None:
 def test_a_call_does_not_begin_that_policy_denies_by_now(deny: Callable[[], None]) -> None:
     row, this = approved(), attempt()
     deny()
-    refusal = gateway_calls.begin_call_or_return_denial(this, row.request_id, now=NOW)
+    refusal = gateway_calls.begin_approved_call_or_return_ruling(this, row.request_id, now=NOW)
     assert refusal is not None
     assert refusal.decision == DENY
     assert is_unused(row)
@@ -343,7 +345,7 @@ def test_a_call_does_not_begin_without_an_approval_in_force(
 ) -> None:
     row = approved()
     change(row)
-    refusal = gateway_calls.begin_call_or_return_denial(attempt(), row.request_id, now=NOW)
+    refusal = gateway_calls.begin_approved_call_or_return_ruling(attempt(), row.request_id, now=NOW)
     assert refusal is not None
     assert refusal.reason == "The approval was used, or has ended."
     assert not GatewayCall.objects.exists()
@@ -351,7 +353,7 @@ def test_a_call_does_not_begin_without_an_approval_in_force(
 
 def test_an_approval_ends_some_time_after_it_was_given() -> None:
     row = approved()
-    refusal = gateway_calls.begin_call_or_return_denial(
+    refusal = gateway_calls.begin_approved_call_or_return_ruling(
         attempt(), row.request_id, now=NOW + timedelta(seconds=settings.HELD_FOR)
     )
     assert refusal is not None
@@ -370,7 +372,7 @@ def test_an_approval_ends_some_time_after_it_was_given() -> None:
 )
 def test_an_approval_is_for_no_other_call(other: dict[str, Any]) -> None:
     row = approved()
-    refusal = gateway_calls.begin_call_or_return_denial(attempt(**other), row.request_id, now=NOW)
+    refusal = gateway_calls.begin_approved_call_or_return_ruling(attempt(**other), row.request_id, now=NOW)
     assert refusal is not None
     assert is_unused(row)
     assert attempt(**other).binding.approval_question_digest != binding().approval_question_digest
@@ -398,7 +400,7 @@ def test_an_id_that_is_taken_begins_nothing(state: CallState) -> None:
     row = approved()
     gateway_calls.create_call_task(attempt(), row.request_id, b"{}", now=NOW)
     GatewayCall.objects.update(state=state)
-    assert gateway_calls.begin_call_or_return_denial(attempt(), row.request_id, now=NOW) is not None
+    assert gateway_calls.begin_approved_call_or_return_ruling(attempt(), row.request_id, now=NOW) is not None
     assert is_unused(row)
 
 
@@ -407,7 +409,7 @@ def test_a_waiting_call_of_another_caller_is_not_begun(other: dict[str, Any]) ->
     row = approved()
     gateway_calls.create_call_task(attempt(), row.request_id, b"{}", now=NOW)
     GatewayCall.objects.update(**other)
-    assert gateway_calls.begin_call_or_return_denial(attempt(), row.request_id, now=NOW) is not None
+    assert gateway_calls.begin_approved_call_or_return_ruling(attempt(), row.request_id, now=NOW) is not None
     assert is_unused(row)
 
 
@@ -415,17 +417,19 @@ def test_a_call_that_is_allowed_by_now_uses_its_approval_up() -> None:
     this = attempt()
     row = approved(this)
     ToolRule.objects.all().delete()
-    assert gateway_calls.begin_call_or_return_denial(this, row.request_id, now=NOW) is None
+    assert gateway_calls.begin_approved_call_or_return_ruling(this, row.request_id, now=NOW) is None
     assert not is_unused(row)
 
 
 def test_a_call_that_was_not_sent_gives_its_approval_back() -> None:
     row = approved()
-    assert gateway_calls.begin_call_or_return_denial(attempt(), row.request_id, now=NOW) is None
+    assert gateway_calls.begin_approved_call_or_return_ruling(attempt(), row.request_id, now=NOW) is None
     gateway_calls.undo_call_start("sbx-1", now=NOW)
     assert is_unused(row)
     gateway_calls.undo_call_start("sbx-1", now=NOW)
-    assert gateway_calls.begin_call_or_return_denial(attempt("sbx-2"), row.request_id, now=NOW) is None
+    assert (
+        gateway_calls.begin_approved_call_or_return_ruling(attempt("sbx-2"), row.request_id, now=NOW) is None
+    )
     gateway_calls.end_gateway_call("sbx-2", b"{}", now=NOW)
     gateway_calls.undo_call_start("sbx-2", now=NOW)
     assert not is_unused(row), "it has run"
@@ -437,7 +441,7 @@ def test_a_call_that_was_not_sent_gives_its_approval_back() -> None:
 def going_on() -> CallAttempt:
     this = attempt()
     row = approved(this)
-    assert gateway_calls.begin_call_or_return_denial(this, row.request_id, now=NOW) is None
+    assert gateway_calls.begin_approved_call_or_return_ruling(this, row.request_id, now=NOW) is None
     gateway_calls.end_gateway_call(this.call_id, b'{"id":1}', asks_for_input=True, now=NOW)
     return this
 
@@ -590,7 +594,7 @@ def test_an_approval_begins_no_waiting_call_of_another_beside(other: dict[str, A
     row = gateway_calls.request_local_call_approval(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
     approvals.decide_request(row.request_id, person=person(), verdict="approved", now=NOW)
     GatewayCall.objects.update(**other)
-    assert gateway_calls.begin_call_or_return_denial(this, row.request_id, now=NOW) is not None
+    assert gateway_calls.begin_approved_call_or_return_ruling(this, row.request_id, now=NOW) is not None
 
 
 def test_an_id_beside_an_agent_is_one_call_s() -> None:
@@ -614,7 +618,7 @@ def test_a_cancelled_call_is_not_asked_about_again() -> None:
 
 def test_the_same_call_is_not_asked_about_while_it_runs() -> None:
     row = approved()
-    assert gateway_calls.begin_call_or_return_denial(attempt(), row.request_id, now=NOW) is None
+    assert gateway_calls.begin_approved_call_or_return_ruling(attempt(), row.request_id, now=NOW) is None
     asked_again = gateway_calls.request_approval_unless_call_begun(
         binding(), Ruling(ASK, "Asks.", "rule 1"), PLACE, until=None, now=NOW
     )
@@ -623,7 +627,7 @@ def test_the_same_call_is_not_asked_about_while_it_runs() -> None:
 
 def test_a_result_is_told_by_one_line() -> None:
     this = attempt()
-    assert gateway_calls.begin_call_or_return_denial(this, approved().request_id, now=NOW) is None
+    assert gateway_calls.begin_approved_call_or_return_ruling(this, approved().request_id, now=NOW) is None
     gateway_calls.end_gateway_call(this.call_id, b"{}", now=NOW)
     assert [gateway_calls.claim_call_result(this.call_id, now=NOW) for _ in range(2)] == [True, False]
 

@@ -47,7 +47,7 @@ def test_a_poll_that_comes_second_does_not_end_the_call(monkeypatch: pytest.Monk
     async def original(*_: Any) -> Any:
         return _exchange()
 
-    monkeypatch.setattr(gateway_calls, "begin_call_or_return_denial", begin)
+    monkeypatch.setattr(gateway_calls, "begin_approved_call_or_return_ruling", begin)
     monkeypatch.setattr(tasks, "restore_task_exchange", original)
 
     async def both() -> None:

@@ -134,7 +134,7 @@ def test_a_database_that_is_down_hides_no_other_figure(monkeypatch: pytest.Monke
         raise OperationalError("no")
 
     monkeypatch.setattr(metrics, "iterate_database_metrics", down)
-    told = metrics.render_prometheus_text([]).decode()
+    told = metrics.collect_and_render_metrics([]).decode()
     assert "signalbox_database_up 0.0" in told
     assert "signalbox_events_ingested_total 0.0" in told
 

@@ -53,21 +53,25 @@ def asked(session: Session, first: float, last: float | None, key: str = "req_1"
 
 def test_a_scale_without_idle_time_is_straight():
     scale = FoldedTimeScale([(0, 4 * SECOND), (4 * SECOND, 10 * SECOND)])
-    assert [scale.instant_to_percent(second * SECOND) for second in (0, 5, 10)] == [0, 50, 100]
-    assert [scale.percent_to_instant(percent) for percent in (0, 50, 100)] == [0, 5 * SECOND, 10 * SECOND]
+    assert [scale.microseconds_to_percent(second * SECOND) for second in (0, 5, 10)] == [0, 50, 100]
+    assert [scale.percent_to_microseconds(percent) for percent in (0, 50, 100)] == [
+        0,
+        5 * SECOND,
+        10 * SECOND,
+    ]
     assert scale.folded == []
 
 
 def test_idle_time_is_folded_and_order_kept():
     scale = FoldedTimeScale([(0, 10 * SECOND), (3600 * SECOND, 3610 * SECOND)])
-    places = [scale.instant_to_percent(second * SECOND) for second in (0, 5, 10, 1800, 3600, 3605, 3610)]
+    places = [scale.microseconds_to_percent(second * SECOND) for second in (0, 5, 10, 1800, 3600, 3605, 3610)]
     assert places == sorted(places)
     assert places[3] - places[2] < 10
     assert len(scale.folded) == 1
 
 
 def test_one_instant_is_a_scale_too():
-    assert FoldedTimeScale([(5, 5)]).instant_to_percent(5) == 0
+    assert FoldedTimeScale([(5, 5)]).microseconds_to_percent(5) == 0
 
 
 def test_the_axis_has_round_times_and_says_what_it_leaves_out():

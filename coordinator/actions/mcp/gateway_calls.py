@@ -368,7 +368,9 @@ class CallAttempt:
     is_local: bool = False
 
 
-def begin_call_or_return_denial(attempt: CallAttempt, request_id: str, *, now: datetime) -> Ruling | None:
+def begin_approved_call_or_return_ruling(
+    attempt: CallAttempt, request_id: str, *, now: datetime
+) -> Ruling | None:
     """Take the approval for this call and mark it running; None if this process may, and must, send it.
 
     Else the ruling that prevents it: policy denies by now, which is audited, or the call is not what was approved any
@@ -858,7 +860,7 @@ def release_call_result_claim(call_id: str) -> None:
 def resume_call_or_return_denial(attempt: CallAttempt, round_: int, *, now: datetime) -> Ruling | None:
     """Mark a call running whose server asked for more, once for each of its questions; None once it may be sent.
 
-    Else the ruling that prevents it, as in `begin_call_or_return_denial`.
+    Else the ruling that prevents it, as in `begin_approved_call_or_return_ruling`.
     """
     binding = attempt.binding
     with transaction.atomic():

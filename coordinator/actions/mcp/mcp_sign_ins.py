@@ -169,7 +169,9 @@ async def request_tokens_on_new_connection(
         http.close()
 
 
-def sign_out_of_server(token_id: int, user: User, *, is_admin: bool, now: datetime) -> str:
+def sign_out_and_return_revocation_problem(
+    token_id: int, user: User, *, is_admin: bool, now: datetime
+) -> str:
     """Forget a person's tokens, or, for an administrator, those of everybody; ask the server to forget them too.
 
     Returns what became of it there, empty where all went well. Raises NotFound, Forbidden.

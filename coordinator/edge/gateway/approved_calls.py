@@ -40,7 +40,7 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway.binding import CallBinding, hash_ruling_as_policy_version
-from coordinator.mcp.gateway.listing import decode_response_result
+from coordinator.mcp.gateway.listing import decode_response_result_or_none
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.gateway.states import ContinuationState, seal_call_state, unseal_call_state
 from coordinator.mcp.protocol.http_client import UpstreamFailed
@@ -432,7 +432,7 @@ class ServerQuestion:
 
 def parse_stored_server_question(response: bytes) -> ServerQuestion | None:
     """Return the question in a kept response; None where it asks for nothing, or for nothing any more."""
-    result = decode_response_result(response)
+    result = decode_response_result_or_none(response)
     if not isinstance(result, dict) or result.get("resultType") != "input_required":
         return None
     state, input_requests = unseal_call_state(result.get("requestState")), result.get("inputRequests")

@@ -342,7 +342,7 @@ class GatewayEndpoint:
                 if await self.stored_results.answer_stored_result_read(exchange):
                     return
                 await (
-                    self.tasks.answer_gateway_task(exchange)
+                    self.tasks.send_gateway_task_answer(exchange)
                     if self.tasks.is_gateway_task(exchange.message)
                     else self.all_servers.answer_combined_message(exchange)
                 )
@@ -380,7 +380,7 @@ class GatewayEndpoint:
         elif method == "tools/call":
             await self.calls.handle_tool_call(exchange)
         elif self.tasks.is_gateway_task(exchange.message):
-            await self.tasks.answer_gateway_task(exchange)
+            await self.tasks.send_gateway_task_answer(exchange)
         elif use is RequestUse.TASK:
             await self.reads.forward_own_task_request(exchange)
         elif method == "tools/list":

@@ -511,7 +511,7 @@ class LocalCallEndpoint:
             if (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None:
                 return await self.undo_approval_and_build_denial(exchange, record, attempt, brake)
             refusal = await self._threads.run_in_thread(
-                gateway_calls.begin_call_or_return_denial, attempt, row.request_id, now=now
+                gateway_calls.begin_approved_call_or_return_ruling, attempt, row.request_id, now=now
             )
             if refusal is not None and refusal.decision == DENY:
                 return self.end_record_and_build_denial(record, describe_local_denial(binding, refusal))

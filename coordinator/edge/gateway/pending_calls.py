@@ -298,7 +298,10 @@ class PendingCalls:
         context = rules.request_context(row)
         if current_request_state.allowed:
             refusal = await self._threads.run_in_thread(
-                gateway_calls.begin_call_or_return_denial, pending_call.call_attempt, row.request_id, now=now
+                gateway_calls.begin_approved_call_or_return_ruling,
+                pending_call.call_attempt,
+                row.request_id,
+                now=now,
             )
             if refusal is None:
                 pending_call.record.decided_by = f"approved by {row.approved_by or 'somebody'}"

@@ -67,7 +67,7 @@ class GatewayTasks:
     def is_gateway_task(message: McpMessage) -> bool:
         return message.method in METHODS and (message.target_name or "").startswith(OURS)
 
-    async def answer_gateway_task(self, exchange: Exchange) -> None:
+    async def send_gateway_task_answer(self, exchange: Exchange) -> None:
         """Answer a request about one of our tasks."""
         if not has_tasks_capability(exchange.message):
             await exchange.line.send_answer(build_missing_capability_error(exchange.message), 400)
@@ -180,7 +180,7 @@ class GatewayTasks:
         original, attempt = await self.restore_task_call_attempt(exchange, call)
         if rules.current_request_state(request, now).allowed:
             refusal = await self._threads.run_in_thread(
-                gateway_calls.begin_call_or_return_denial, attempt, request.request_id, now=now
+                gateway_calls.begin_approved_call_or_return_ruling, attempt, request.request_id, now=now
             )
             if refusal is None:
                 record = self._records.resume_call_record(

@@ -404,7 +404,7 @@ class GroupWriter:
                     found_twin = True
                     self.mark_jobs_undone(group)
                     continue
-                results = [convert_database_error_to_refusal(problem)]
+                results = [log_and_build_database_refusal(problem)]
             self._wake()
             run_job_reads_after_commit(
                 [job for job, result in zip(group, results, strict=True) if not isinstance(result, Exception)]
@@ -552,7 +552,7 @@ def count_and_build_outcome_unknown_error() -> ServiceBusy:
     )
 
 
-def convert_database_error_to_refusal(problem: DatabaseError) -> SignalboxError:
+def log_and_build_database_refusal(problem: DatabaseError) -> SignalboxError:
     if isinstance(problem, DataError):
         return UnprocessableRequest(
             f"The database cannot hold this event: {str(problem).strip().splitlines()[0]}"

@@ -119,7 +119,7 @@ class MetricsEndpoint:
 
     def render_metrics(self) -> bytes:
         self._reporter.write_worker_metrics()
-        return render_prometheus_text(figures.read_all_metrics_files())
+        return collect_and_render_metrics(figures.read_all_metrics_files())
 
 
 def is_local_scrape(scope: Scope, headers: dict[bytes, bytes]) -> bool:
@@ -143,7 +143,7 @@ def is_local_scrape(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     return True
 
 
-def render_prometheus_text(figures: Sequence[Figures]) -> bytes:
+def collect_and_render_metrics(figures: Sequence[Figures]) -> bytes:
     """Return the figures of all workers and of the database in Prometheus' text format."""
     registry = CollectorRegistry()
     registry.register(MetricFamilies([*iterate_worker_metrics(figures), *collect_database_metrics()]))

@@ -190,7 +190,7 @@ def read_error_code(body: bytes) -> Any:
         return None
 
 
-def decode_response_result(body: bytes) -> Any:
+def decode_response_result_or_none(body: bytes) -> Any:
     """Return the decoded result of a response; None for an error or what cannot be read."""
     try:
         return msgspec.json.decode(body).get("result")

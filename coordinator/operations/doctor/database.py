@@ -43,7 +43,7 @@ def check_database_opens() -> CheckResult:
 
 def check_database(now: datetime) -> Iterator[CheckResult]:
     """Yield every check of a database that opens. The last one writes an audit row."""
-    yield from check_sqlite_settings() if is_sqlite() else check_postgres_settings()
+    yield from check_sqlite_file_health() if is_sqlite() else check_postgres_settings()
     yield from check_pooler()
     yield from check_unfinished_move()
     yield check_applied_migrations()
@@ -60,7 +60,7 @@ def check_unfinished_move() -> Iterator[CheckResult]:
         yield failed_check("move", str(problem), "")
 
 
-def check_sqlite_settings() -> Iterator[CheckResult]:
+def check_sqlite_file_health() -> Iterator[CheckResult]:
     mode = health.select_scalar("PRAGMA journal_mode")
     if mode == "wal":
         yield passed_check("journal", "WAL: readers and the writer do not wait for each other")

@@ -173,7 +173,7 @@ def sign_out_of_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResp
     assert isinstance(request.user, User)
     token = request.POST.get("token", "")
     with refusals.catch_refusal_as_message(request):
-        problem = mcp_sign_ins.sign_out_of_server(
+        problem = mcp_sign_ins.sign_out_and_return_revocation_problem(
             int(token) if token.isascii() and token.isdigit() and len(token) < 19 else 0,
             request.user,
             is_admin=has_role(request.user, ADMIN),

@@ -235,7 +235,7 @@ class RunReporter:
     def _send_queued_reports(self) -> None:
         """Send what waits, the oldest first, until nothing does."""
         self._is_ending.wait(RETRY_AFTER_SECONDS)
-        while body := self._next_queued_report():
+        while body := self._peek_queued_report_or_stop():
             try:
                 with log_reporting_failures(ServerUnavailable):
                     self._session.connection.send("POST", PATH, body, timeout=REPORT_TIMEOUT_SECONDS)
@@ -248,7 +248,7 @@ class RunReporter:
                 if self._queue and self._queue[0] is body:  # it may have been lost to a newer one meanwhile
                     self._queue.popleft()
 
-    def _next_queued_report(self) -> dict[str, Any] | None:
+    def _peek_queued_report_or_stop(self) -> dict[str, Any] | None:
         """Return the oldest report that waits. None: there is none, and the next one is sent at once again."""
         with self._lock:
             if self._queue:
