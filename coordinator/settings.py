@@ -522,7 +522,7 @@ def pooler_database_settings(url: str) -> dict[str, Any]:
 def find_database_url() -> str:
     """Return the URL that the environment names, else `database.url` in the data folder; nothing for SQLite."""
     try:
-        return os.environ.get("DATABASE_URL", "").strip() or chosen_database.read_database_url_from_folder(
+        return os.environ.get("DATABASE_URL", "").strip() or chosen_database.secure_and_read_database_url(
             DATA_DIR
         )
     except (OSError, private_files.PathNotPrivate) as problem:

@@ -34,7 +34,7 @@ def add_events(session: Session, events: Iterable[dict[str, Any]], *, context: b
         moment = BEGAN + timedelta(seconds=at) if isinstance(at, int | float) else at
         text = moment if isinstance(moment, str) else instants.format_canonical_instant(moment)
         row = Event(session=session, timestamp=text, **fields)
-        read = instants.parse_instant(text)
+        read = instants.parse_instant_or_none(text)
         rows.append(row)
         contexts.append((instants.instant_to_microseconds(read or BEGAN), beside))
     Event.objects.bulk_create(rows)

@@ -44,7 +44,7 @@ def exchange_connect_code(
     """An administrator makes the code on the page Connections; it works once, within ten minutes."""
     if request.headers.get("Origin") or request.headers.get("Sec-Fetch-Site", "none") != "none":
         raise Forbidden("Only programs can exchange connect codes, not browsers.")
-    row, raw = connecting.redeem_connect_code(
+    row, raw = connecting.redeem_code_and_issue_key(
         body.code,
         source=str(request.META.get("REMOTE_ADDR") or "unknown"),
         host=body.host,

@@ -26,8 +26,8 @@ def attachment_response(
     Raises NotFound where its bytes are gone, Busy where they cannot be had now, Spoilt where they are others.
     """
     etag = f'"{row.pk}"'
-    facts = attachments.load_attachment_facts(row)
-    span = requested_byte_range(request, facts.size, etag)
+    facts = attachments.load_attachment_size_and_type(row)
+    span = satisfiable_byte_range_or_none(request, facts.size, etag)
     if request.headers.get("If-None-Match") == etag:
         response: HttpResponseBase = HttpResponse(status=304)
     elif span is None:
@@ -64,7 +64,7 @@ def build_attachment_content_response(
     return response
 
 
-def requested_byte_range(request: HttpRequest, size: int, etag: str) -> tuple[int, int] | None:
+def satisfiable_byte_range_or_none(request: HttpRequest, size: int, etag: str) -> tuple[int, int] | None:
     """Return where the answer starts and how long it is, or None for a range beyond the file.
 
     What is no range we know (several at once, other units) is answered in full, as the protocol wants it.

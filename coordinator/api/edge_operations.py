@@ -189,7 +189,7 @@ ONCE = build_openapi_parameter(
 )
 
 
-def declare_local_call_operation(
+def build_local_mcp_call_operation(
     path: str,
     name: str,
     summary: str,
@@ -216,7 +216,7 @@ def declare_local_call_operation(
     )
 
 
-def declare_mcp_operations(
+def build_mcp_gateway_operations(
     path: str, name: str, purpose: str, parameters: list[dict[str, Any]]
 ) -> list[EdgeOperation]:
     """Return the operations of an endpoint of the MCP gateway."""
@@ -361,7 +361,7 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         )
         for kind in ("logs", "traces", "metrics")
     ),
-    declare_local_call_operation(
+    build_local_mcp_call_operation(
         "/api/mcp/calls",
         "ask",
         "Ask whether a tool call may be sent to a server beside the agent",
@@ -381,7 +381,7 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
             "from_server": {"type": "boolean"},
         },
     ),
-    declare_local_call_operation(
+    build_local_mcp_call_operation(
         "/api/mcp/calls/{call_id}/cancel",
         "cancel",
         "Cancel a call that was not sent",
@@ -391,7 +391,7 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         {"reason": TEXT},
         parameters=[build_openapi_parameter("path", "call_id", TEXT, "The call", needed=True)],
     ),
-    declare_local_call_operation(
+    build_local_mcp_call_operation(
         "/api/mcp/calls/{call_id}/end",
         "end",
         "Report how a call ended",
@@ -399,7 +399,7 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         {"is_error": {"type": "boolean"}, "milliseconds": {"type": "integer"}, "result": TEXT},
         parameters=[build_openapi_parameter("path", "call_id", TEXT, "The call", needed=True)],
     ),
-    declare_local_call_operation(
+    build_local_mcp_call_operation(
         "/api/mcp/listings/{server}",
         "listing",
         "Find which tools of a server the agent may see",
@@ -408,14 +408,14 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         parameters=[build_openapi_parameter("path", "server", TEXT, "The server's name", needed=True)],
         has_slashes=True,
     ),
-    *declare_mcp_operations("/mcp", "all", "the tools of all servers, named `server__tool`", []),
-    *declare_mcp_operations(
+    *build_mcp_gateway_operations("/mcp", "all", "the tools of all servers, named `server__tool`", []),
+    *build_mcp_gateway_operations(
         "/mcp/collections/{name}",
         "collection",
         "the tools of a collection, named `server__tool`",
         [build_openapi_parameter("path", "name", TEXT, "The collection's name", needed=True)],
     ),
-    *declare_mcp_operations(
+    *build_mcp_gateway_operations(
         "/mcp/{server}",
         "server",
         "the registered MCP server as this key's agent may use it",

@@ -40,11 +40,11 @@ class PersonAuth(SessionAuth):
             raise Forbidden("You need the role approver to edit grants.")
         if not deciders.can_user_edit_policy(user):
             raise Forbidden(deciders.ADMINS_EDIT)
-        require_sign_in_proof(request, user)
+        require_browser_proof_or_audit(request, user)
         return user
 
 
-def require_sign_in_proof(request: HttpRequest, user: User) -> None:
+def require_browser_proof_or_audit(request: HttpRequest, user: User) -> None:
     now = timezone.now()
     if (
         browser_secrets.find_browser_secret_problem(

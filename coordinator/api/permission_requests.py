@@ -155,9 +155,7 @@ def create_permission_request(request: HttpRequest, body: NewPermissionRequestIn
     require_writable_request_session(body, caller)
     new = build_new_permission_request(body, caller)
     if body.conversation_id and not body.session_id:
-        new = replace(
-            new, session_id=find_or_create_conversation_session(body.conversation_id, new, caller, now)
-        )
+        new = replace(new, session_id=ensure_conversation_session_id(body.conversation_id, new, caller, now))
     ruling = api_request_rules.judge_requested_call(
         new.subject, new.agent_id, new.folder, now, session_id=new.session_id
     )
@@ -357,7 +355,7 @@ def build_new_permission_request(
         body.plugin_id, body.permission_type, body.target_resource or None, body.tool_name, body.tool_input
     )
     deadline: datetime | None = body.deadline
-    folder, host = find_call_location(body)
+    folder, host = resolve_call_folder_and_host(body)
     return approvals.NewPermissionRequest(
         subject,
         body.justification,
@@ -385,7 +383,7 @@ def build_permission_request_metadata(body: NewPermissionRequestIn) -> Any:
     return {**(metadata or {}), RUNS_EDITED_INPUT: True}
 
 
-def find_or_create_conversation_session(
+def ensure_conversation_session_id(
     conversation_id: str, new: approvals.NewPermissionRequest, caller: KeyIdentity, now: datetime
 ) -> str:
     """Return the session of a program's own conversation, made where there is none that the key may write into."""
@@ -393,7 +391,7 @@ def find_or_create_conversation_session(
     return reported_sessions.reopen_or_create_session(conversation_id, location, now).session_id
 
 
-def find_call_location(body: NewPermissionRequestIn) -> tuple[str | None, str | None]:
+def resolve_call_folder_and_host(body: NewPermissionRequestIn) -> tuple[str | None, str | None]:
     """Return the folder and host in which the call would run: as the body says, else those of its session."""
     if body.folder or body.host or not body.session_id:
         return body.folder or None, body.host or None

@@ -136,7 +136,7 @@ def register_runner(request: HttpRequest, body: RunnerRegistrationIn) -> dict[st
     A runner that has crashed may come back at once: its broken poll shows that it is gone. What its former
     process held is recovered: runs it had claimed wait again, runs it ran have failed.
     """
-    runner = runners.enroll_runner(
+    runner = runners.register_runner_and_recover_runs(
         runners.RunnerRegistration(
             hostname=body.hostname,
             project_dir=body.project_dir,
@@ -334,7 +334,7 @@ def report_session_status(request: HttpRequest, session_id: Text, body: Executor
     )
     status = body.status.value
     return apply_runner_report_with_retry(
-        lambda: runs.executors.end_idle_executor(session_id, runner, status, timezone.now())
+        lambda: runs.executors.record_idle_executor_end(session_id, runner, status, timezone.now())
     )
 
 

@@ -80,7 +80,7 @@ class SimpleCommand:
         return self.words[1:]
 
     @property
-    def has_standard_program(self) -> bool:
+    def has_program_from_system_path(self) -> bool:
         """Whether the program's name means the one that the system finds by that name."""
         path = self.words[0].text if self.words else ""
         if path is None:

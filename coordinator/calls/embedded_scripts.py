@@ -55,7 +55,7 @@ UNREAD_SED = ShellWord(None, reason="a script of sed, which runs commands")
 def find_embedded_shell_scripts(command: SimpleCommand) -> Iterator[ShellWord]:
     """Yield the shell texts that a command may run besides itself; unknown words for those that cannot be read."""
     for name, value in command.assignments:
-        yield from find_script_in_variable(name, value)
+        yield from iterate_scripts_in_variable(name, value)
     program = command.lowercase_program_name
     if program == "git":
         yield from find_git_shell_commands(command)
@@ -67,7 +67,7 @@ def find_embedded_shell_scripts(command: SimpleCommand) -> Iterator[ShellWord]:
         yield from find_option_value_scripts(command, COMMAND_OPTIONS[program])
 
 
-def find_script_in_variable(name: str, value: ShellWord) -> Iterator[ShellWord]:
+def iterate_scripts_in_variable(name: str, value: ShellWord) -> Iterator[ShellWord]:
     if name in UNREAD_VARIABLES and value.text != "":
         yield ShellWord(None, reason=f"what {name} says")
     elif name in PROMPT_VARIABLES:
@@ -109,28 +109,28 @@ def find_git_shell_commands(command: SimpleCommand) -> Iterator[ShellWord]:
         text = item.word.text
         if item.kind == "value" and item.option == "-c" and text is not None:
             key, _, value = text.partition("=")
-            yield from find_git_setting_command(key, value)
+            yield from iterate_git_setting_commands(key, value)
         elif item.option == "--config-env" or (text or "").startswith("--config-env="):
             yield ShellWord(None, reason="a setting of git from a variable")
     operands = [item.word for item in items if item.kind == "operand"]
     names = [word.text for word in operands[:3]]
     if names[:2] in (["bisect", "run"], ["submodule", "foreach"]) and len(operands) > 2:
-        yield join_words_to_script(operands[2:])
+        yield join_words_or_first_unknown(operands[2:])
     if names[:1] == ["config"]:
         place = 2 if names[1:2] == ["set"] else 1
         if len(operands) > place + 1 and operands[place].text is not None:
             setting = operands[place + 1]
-            yield from find_git_setting_command(operands[place].text or "", setting.text or "")
+            yield from iterate_git_setting_commands(operands[place].text or "", setting.text or "")
 
 
-def find_git_setting_command(key: str, value: str) -> Iterator[ShellWord]:
+def iterate_git_setting_commands(key: str, value: str) -> Iterator[ShellWord]:
     if key.lower().startswith("alias."):
         yield ShellWord(value[1:] if value.startswith("!") else f"git {value}")
     elif _RUN_BY_GIT.fullmatch(key) and value:
         yield ShellWord(value.removeprefix("!"))
 
 
-def join_words_to_script(words: list[ShellWord]) -> ShellWord:
+def join_words_or_first_unknown(words: list[ShellWord]) -> ShellWord:
     """Return several words as one shell text; the first that is not known where there is one."""
     unknown = next((word for word in words if word.text is None), None)
     return unknown or ShellWord(" ".join(word.text or "" for word in words))

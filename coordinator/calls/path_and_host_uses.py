@@ -126,7 +126,7 @@ def find_command_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
     if not command.words or command.program is None:
         return
     first = command.words[0]
-    if first.text is not None and "/" in first.text and not command.has_standard_program:
+    if first.text is not None and "/" in first.text and not command.has_program_from_system_path:
         yield from filter(None, [build_path_use(READ, first, command.folder)])
     own_command = command.without_wrapped_command()
     parsed = own_command.parsed_arguments
@@ -250,7 +250,7 @@ def iterate_git_path_uses(parsed: ParsedArguments) -> Iterator[tuple[str, ShellW
     for item in parsed.items:
         is_flag = item.option in GIT_FLAGS and sub_command in GIT_READING
         if item.kind == VALUE and is_flag and use is not None:
-            yield from ((use, word) for word in parse_git_pathspec(item.word))
+            yield from ((use, word) for word in iterate_git_pathspec_paths(item.word))
         if item.kind == VALUE and item.option in {"--git-dir", "-F", "--file", "--output"}:
             yield WRITE if item.option == "--output" else READ, item.word
     if use is None:
@@ -266,10 +266,12 @@ def iterate_git_path_uses(parsed: ParsedArguments) -> Iterator[tuple[str, ShellW
         text = item.word.text
         if text is not None and _SCHEME.match(text):
             continue
-        yield from ((use, word) for word in parse_git_pathspec(item.word, after_dashes=item.after_dashes))
+        yield from (
+            (use, word) for word in iterate_git_pathspec_paths(item.word, after_dashes=item.after_dashes)
+        )
 
 
-def parse_git_pathspec(word: ShellWord, *, after_dashes: bool = False) -> Iterator[ShellWord]:
+def iterate_git_pathspec_paths(word: ShellWord, *, after_dashes: bool = False) -> Iterator[ShellWord]:
     """Yield the path of a word that git takes for one: `HEAD:path`, `:(glob)path`, or a pattern that the shell leaves.
 
     What `:(exclude)path` names is left out by git.

@@ -112,9 +112,9 @@ class ShellReader:
         self._interpreters: dict[str, _Interpreter] = {
             **dict.fromkeys(WRAPPERS, self._interpret_wrapper),
             **dict.fromkeys(SHELLS, self._interpret_shell_invocation),
-            **dict.fromkeys(FOREIGN_SHELLS, self._interpret_foreign_shell),
+            **dict.fromkeys(FOREIGN_SHELLS, self._record_foreign_shell_as_unreadable),
             **dict.fromkeys(("cd", "chdir", "pushd", "popd"), self._interpret_cd_command),
-            **dict.fromkeys(("source", "."), self._interpret_source),
+            **dict.fromkeys(("source", "."), self._record_source_command),
             **dict.fromkeys(("trap", "alias"), self._interpret_trap_or_alias),
             **dict.fromkeys(("find", "fd", "fdfind"), self._interpret_find_exec),
             "eval": self._interpret_eval,
@@ -505,7 +505,7 @@ class ShellReader:
         self.collect_script_commands(stdin.text)
         self._folder = before
 
-    def _interpret_source(self, command: SimpleCommand, _stdin: _Input | None, _depth: int) -> None:
+    def _record_source_command(self, command: SimpleCommand, _stdin: _Input | None, _depth: int) -> None:
         self._record_simple_command(
             replace(command, unreadable=find_unknown_script_reason(command.arguments[:1]))
         )
@@ -514,7 +514,9 @@ class ShellReader:
         self._record_simple_command(command)
         self._collect_trap_and_alias_commands(command.program or "", command.arguments)
 
-    def _interpret_foreign_shell(self, command: SimpleCommand, _stdin: _Input | None, _depth: int) -> None:
+    def _record_foreign_shell_as_unreadable(
+        self, command: SimpleCommand, _stdin: _Input | None, _depth: int
+    ) -> None:
         self._record_simple_command(
             replace(command, unreadable=f"what {command.program} runs: its language is not read")
         )
@@ -642,7 +644,7 @@ class ShellReader:
                 part
                 for inner_word in inner
                 for part in (
-                    roots if inner_word.text == "{}" else [replace_find_exec_placeholder(inner_word)]
+                    roots if inner_word.text == "{}" else [mark_find_placeholder_word_unknown(inner_word)]
                 )
             ]
             if command.program != "find" and not any(word.text == "{}" for word in inner):
@@ -762,7 +764,7 @@ def find_xargs_placeholder(name: str, arguments: Sequence[ShellWord]) -> str | N
     return "{}" if name == "parallel" else None
 
 
-def replace_find_exec_placeholder(word: ShellWord) -> ShellWord:
+def mark_find_placeholder_word_unknown(word: ShellWord) -> ShellWord:
     if word.text is None or "{}" not in word.text:
         return word
     return ShellWord(None, word.text.partition("{}")[0], "what find adds")

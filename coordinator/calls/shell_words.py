@@ -111,7 +111,9 @@ class WordReader:
             raise UnreadableShell(TOO_DEEP)
         kind = node.type
         if kind in _PLAIN and not node.child_count:
-            return [_WordPiece(unescape_word(self.decode_source_span(node.start_byte, node.end_byte)))]
+            return [
+                _WordPiece(unescape_and_protect_word(self.decode_source_span(node.start_byte, node.end_byte)))
+            ]
         if kind == "raw_string":
             pieces = [
                 _WordPiece(
@@ -153,13 +155,13 @@ class WordReader:
         for child in children[1:]:
             if child.type == "string_content" or not child.is_named:
                 continue
-            pieces.append(self._unescape_double_quoted_text(start, child.start_byte))
+            pieces.append(self._build_double_quoted_text_piece(start, child.start_byte))
             pieces += self._parse_word_pieces(child, True, depth + 1)
             start = child.end_byte
-        pieces.append(self._unescape_double_quoted_text(start, end))
+        pieces.append(self._build_double_quoted_text_piece(start, end))
         return pieces
 
-    def _unescape_double_quoted_text(self, start: int, end: int) -> _WordPiece:
+    def _build_double_quoted_text_piece(self, start: int, end: int) -> _WordPiece:
         text = self.decode_source_span(start, end)
         if "\\" in text:
             text = re.sub(r"\\(\n|[$`\"\\])", lambda found: found[1].strip("\n"), text)
@@ -260,7 +262,7 @@ def expand_brace_range(first: str, last: str) -> list[str]:
     return [f"{{{first}..{last}}}"]
 
 
-def unescape_word(text: str) -> str:
+def unescape_and_protect_word(text: str) -> str:
     """Return an unquoted word without its backslashes; what they quote is protected."""
     if "\\" not in text:
         return text

@@ -117,7 +117,7 @@ def delete_thumbnail(attachment_id: str) -> None:
         name.unlink(missing_ok=True)
 
 
-def attachment_stored_file_row(row: ChatAttachment) -> StoredFile | None:
+def attachment_stored_file_or_none(row: ChatAttachment) -> StoredFile | None:
     """Return what is known of an attachment's file: None for one in its row, or one nobody has looked through yet."""
     stored_file: StoredFile | None = getattr(row, "stored", None)
     return stored_file
@@ -125,7 +125,7 @@ def attachment_stored_file_row(row: ChatAttachment) -> StoredFile | None:
 
 def attachment_store_name(row: ChatAttachment) -> str:
     """Return the name of the store that has an attachment's file."""
-    stored_file = attachment_stored_file_row(row)
+    stored_file = attachment_stored_file_or_none(row)
     return stored_file.place if stored_file else FilePlace.FOLDER
 
 
@@ -138,9 +138,9 @@ def open_attachment(row: ChatAttachment) -> BinaryIO:
     """
     if row.storage_type == ChatAttachment.StorageType.INLINE:
         return io.BytesIO(bytes(row.inline_data or b""))
-    stored_file = attachment_stored_file_row(row)
-    with translate_attachment_read_errors(row):
-        store = stores.find_attachment_store(attachment_store_name(row))
+    stored_file = attachment_stored_file_or_none(row)
+    with translate_read_errors_during_block(row):
+        store = stores.require_attachment_store(attachment_store_name(row))
         if stored_file:
             return checked.open_verified_file(
                 store,
@@ -154,11 +154,11 @@ def open_attachment(row: ChatAttachment) -> BinaryIO:
 def find_new_store_of_moved_file(pk: str, before: str) -> stores.AttachmentStore | None:
     """Return the current store of a file that was stored at `before`, or None if it was not moved."""
     store_name = StoredFile.objects.filter(pk=pk).values_list("place", flat=True).first()
-    return stores.find_attachment_store(store_name) if store_name and store_name != before else None
+    return stores.require_attachment_store(store_name) if store_name and store_name != before else None
 
 
 @contextmanager
-def translate_attachment_read_errors(row: ChatAttachment) -> Iterator[None]:
+def translate_read_errors_during_block(row: ChatAttachment) -> Iterator[None]:
     """Say in our own words why a file cannot be read."""
     try:
         yield
@@ -184,12 +184,12 @@ class AttachmentFileFacts:
     proven: str | None
 
 
-def load_attachment_facts(row: ChatAttachment) -> AttachmentFileFacts:
+def load_attachment_size_and_type(row: ChatAttachment) -> AttachmentFileFacts:
     """Return what answers say of a file; only one that nobody has looked through is opened for it."""
-    stored_file = attachment_stored_file_row(row)
+    stored_file = attachment_stored_file_or_none(row)
     if stored_file and row.storage_type != ChatAttachment.StorageType.INLINE:
         return AttachmentFileFacts(stored_file.size_bytes, stored_file.proven or None)
-    with open_attachment(row) as file, translate_attachment_read_errors(row):
+    with open_attachment(row) as file, translate_read_errors_during_block(row):
         proven = sniff_mime_type(file.read(HEAD))
         return AttachmentFileFacts(file.seek(0, io.SEEK_END), proven)
 
@@ -200,7 +200,7 @@ def open_attachment_at_offset(row: ChatAttachment, start: int) -> BinaryIO:
     """
     file = open_attachment(row)
     try:
-        with translate_attachment_read_errors(row):
+        with translate_read_errors_during_block(row):
             file.seek(start)
             if isinstance(file, io.BufferedReader):
                 file.peek(1)
@@ -217,7 +217,7 @@ def iterate_attachment_chunks(
 
     Raises as reading does (`open_attachment`).
     """
-    with file, translate_attachment_read_errors(row):
+    with file, translate_read_errors_during_block(row):
         if file.tell() != start:
             file.seek(start)
         while length > 0 and (chunk := file.read(min(CHUNK, length))):
@@ -225,9 +225,9 @@ def iterate_attachment_chunks(
             yield chunk
 
 
-def attachment_sha256(row: ChatAttachment) -> str:
+def compute_attachment_sha256(row: ChatAttachment) -> str:
     """Return the SHA-256 of an attachment's bytes, in hex."""
-    with open_attachment(row) as file, translate_attachment_read_errors(row):
+    with open_attachment(row) as file, translate_read_errors_during_block(row):
         digest = hashlib.sha256()
         while chunk := file.read(CHUNK):
             digest.update(chunk)

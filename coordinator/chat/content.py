@@ -114,7 +114,7 @@ def build_file_block(block: Block, facts: Mapping[str, Any]) -> Block:
     return {**own_fields, **facts, "type": kind}
 
 
-def message_search_text(content: Any) -> str:
+def masked_message_search_text(content: Any) -> str:
     """Return what a message says in words: its texts, codes and file names, one under the other, without secrets."""
     if not isinstance(content, list):
         return str(mask_secrets(content)) if isinstance(content, str) else ""

@@ -204,7 +204,7 @@ class MessageDelivery(StrEnum):
     SEEN = "seen"
 
 
-def find_newest_message_delivery(agent_id: str) -> MessageDelivery | None:
+def newest_user_message_delivery_state(agent_id: str) -> MessageDelivery | None:
     """Return the state of what people wrote last; None where nobody wrote since the agent's own last message."""
     last = agent_thread_messages(agent_id).order_by("-created_at", "-id").first()
     if last is None or last.source != ChatSource.USER:

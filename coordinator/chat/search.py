@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from coordinator.chat.content import message_search_text
+from coordinator.chat.content import masked_message_search_text
 from coordinator.engine.chat_words import build_chat_match_sql
 from coordinator.models import ChatMessage
 from coordinator.search.events import SnippetPiece, build_search_snippet
@@ -47,11 +47,14 @@ def find_chat_messages(text: str, *, agent_id: str = "", limit: int = MOST_HITS)
         matching_messages = (
             row
             for row in looked_at
-            if all(exact.search(normalize_search_text(message_search_text(row.content))) for exact in exactly)
+            if all(
+                exact.search(normalize_search_text(masked_message_search_text(row.content)))
+                for exact in exactly
+            )
         )
         return [build_chat_hit(row, terms) for row in islice(matching_messages, limit)]
     return [build_chat_hit(row, terms) for row in rows[:limit]]
 
 
 def build_chat_hit(row: ChatMessage, terms: Sequence[SearchTerm]) -> ChatHit:
-    return ChatHit(row, build_search_snippet([message_search_text(row.content)], terms))
+    return ChatHit(row, build_search_snippet([masked_message_search_text(row.content)], terms))

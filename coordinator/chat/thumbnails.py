@@ -39,14 +39,14 @@ def find_cached_or_require_makeable_thumbnail(row: ChatAttachment) -> Path | Non
 
 
 def can_make_thumbnail(row: ChatAttachment) -> bool:
-    stored_file = attachments.attachment_stored_file_row(row)
+    stored_file = attachments.attachment_stored_file_or_none(row)
     if stored_file and stored_file.proven not in TYPES:
         return False
     if (
         stored_file and stored_file.place != StoredFile.Place.FOLDER
     ):  # how many pixels it has is seen when it is there
         return stored_file.size_bytes <= MOST_BYTES
-    with attachments.open_attachment(row) as file, attachments.translate_attachment_read_errors(row):
+    with attachments.open_attachment(row) as file, attachments.translate_read_errors_during_block(row):
         mime_type = attachments.sniff_mime_type(file.read(attachments.HEAD))
         file.seek(0)
         width, height = attachments.read_image_dimensions(file) or (0, 0)
@@ -65,13 +65,13 @@ def find_or_make_thumbnail(row: ChatAttachment) -> Path:
     if path is None:
         path = attachments.thumbnail_path(row.pk)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_thumbnail_file(render_thumbnail(row, path), path)
+        write_thumbnail_file(render_thumbnail_or_mark_failure(row, path), path)
     return path
 
 
-def render_thumbnail(row: ChatAttachment, path: Path) -> bytes:
+def render_thumbnail_or_mark_failure(row: ChatAttachment, path: Path) -> bytes:
     nothing = NotFound(f"No thumbnail can be made of {row.pk}.")
-    with attachments.open_attachment(row) as file, attachments.translate_attachment_read_errors(row):
+    with attachments.open_attachment(row) as file, attachments.translate_read_errors_during_block(row):
         data = file.read(MOST_BYTES + 1)
     mime_type = attachments.sniff_mime_type(data[: attachments.HEAD])
     try:

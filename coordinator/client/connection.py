@@ -134,7 +134,7 @@ class SingleRequestConnection:
         says for how long the server may be silent from then on.
         """
         try:
-            self._open_socket(min(self.until, time.monotonic() + patience))
+            self._connect_directly_or_through_proxy(min(self.until, time.monotonic() + patience))
             target = self._request_target_prefix() + self._address.path + path
             lines = [f"POST {target} HTTP/1.1", f"Host: {self._address.netloc}", "Connection: close"]
             lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -155,7 +155,7 @@ class SingleRequestConnection:
 
     # --- connecting -------------------------------------------------------------------------------------------
 
-    def _open_socket(self, until: float) -> None:
+    def _connect_directly_or_through_proxy(self, until: float) -> None:
         proxy = find_environment_proxy(self._address)
         problem: OSError = OSError("no address")
         for socket_address in (proxy or self._address).socket_addresses():
@@ -168,9 +168,9 @@ class SingleRequestConnection:
             raise problem
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._address.scheme == "https":
-            self._start_tls(until, through=proxy)
+            self._open_tunnel_and_start_tls(until, through=proxy)
 
-    def _start_tls(self, until: float, *, through: ServerAddress | None) -> None:
+    def _open_tunnel_and_start_tls(self, until: float, *, through: ServerAddress | None) -> None:
         import ssl  # noqa: PLC0415 - takes its time, and most servers are on this machine
 
         assert self._socket is not None

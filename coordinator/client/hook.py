@@ -207,7 +207,7 @@ class HookCommand:
         except (ValueError, RecursionError):
             payload = None
         if isinstance(payload, dict):
-            self._event, self._tool = self.extract_hook_event_name(payload), self._agent.tool(payload)
+            self._event, self._tool = self.hook_event_name_or_strictest(payload), self._agent.tool(payload)
             agent_words = self._agent.words
             if agent_words is not None and self._event in agent_words.hooks:
                 self._body = transcript_lines.add_transcript_lines_to_hook(self._body, payload, agent_words)
@@ -236,7 +236,7 @@ class HookCommand:
         skill: dict[str, Any]
         try:
             is_registered = skill_files.is_skill_hook_registered(self.connected_agent_settings_path())
-            skill = skill_files.describe_skill_shell_lines(payload, is_registered=is_registered)
+            skill = skill_files.collect_skill_shell_lines(payload, is_registered=is_registered)
         except Exception as problem:  # then nobody knows what runs
             explanation = f"The skill's file could not be read ({type(problem).__name__}: {problem})."
             skill = {"problem": explanation, "lines": [], "files": []}
@@ -259,7 +259,7 @@ class HookCommand:
         except NotConnected:
             return None
 
-    def extract_hook_event_name(self, payload: Mapping[str, Any]) -> str:
+    def hook_event_name_or_strictest(self, payload: Mapping[str, Any]) -> str:
         for field in self._agent.named_in:
             event_name = payload.get(field)
             if isinstance(event_name, str) and event_name.strip():
@@ -463,7 +463,7 @@ class HookCommand:
 
     def spool_unsent_hook(self, hook: UnsentHook) -> None:
         try:
-            if not HookSpool(self.spool_folder).add_unsent_hook(hook):
+            if not HookSpool(self.spool_folder).add_hook_unless_too_large(hook):
                 print_log_line("This hook is too large to be kept and sent later.")
         except OSError as problem:
             print_log_line(f"This hook cannot be kept to be sent later: {problem}")
@@ -481,11 +481,11 @@ class HookCommand:
                 signal.signal(stop, signal.SIG_DFL)
             self._until = time.monotonic() + LATE_WITHIN
             self._driven = ""  # what is kept may be of other sessions
-            HookSpool(self.spool_folder).send_spooled_hooks(self.send_unsent_hook)
+            HookSpool(self.spool_folder).send_spooled_hooks(self.try_to_send_unsent_hook)
         finally:
             os._exit(0)
 
-    def send_unsent_hook(self, unsent_hook: UnsentHook) -> bool:
+    def try_to_send_unsent_hook(self, unsent_hook: UnsentHook) -> bool:
         """Send a hook that was kept; returns False where it must wait longer."""
         self._may_be_mended = False
         self._event = ""

@@ -99,9 +99,9 @@ class QuestionServer:
         elif method == "tools/call":
             self.start_question_thread(number, params)
         else:
-            self.answer_mcp_request(number, method, params)
+            self.send_answer_to_mcp_request(number, method, params)
 
-    def answer_mcp_request(self, number: Any, method: str, params: dict[str, Any]) -> None:
+    def send_answer_to_mcp_request(self, number: Any, method: str, params: dict[str, Any]) -> None:
         if method == "initialize":
             protocol_version = params.get("protocolVersion")
             version = protocol_version if protocol_version in VERSIONS else VERSIONS[0]
@@ -242,7 +242,7 @@ class OpenQuestion:
             **({"tool_use_id": call_id} if isinstance(call_id, str) and call_id else {}),
         }
         if skill_files.is_skill_hook(hook):
-            hook[skill_files.FIELD] = skill_files.describe_skill_shell_lines(hook)
+            hook[skill_files.FIELD] = skill_files.collect_skill_shell_lines(hook)
         return hook
 
     def _poll_until_decision(

@@ -84,7 +84,7 @@ class GatewayBridge:
     def relay_agent_message(self, message: dict[str, Any], line: bytes) -> None:
         number, method = message.get("id"), message.get("method")
         try:
-            for data in self.iterate_gateway_answers(message, line):
+            for data in self.send_and_iterate_gateway_answers(message, line):
                 mcp_lines.write_stdout_line(data)
         except GatewayRequestFailed as problem:
             if number is None or method is None:
@@ -100,7 +100,7 @@ class GatewayBridge:
             self._is_greeted = True
             threading.Thread(target=self.relay_server_messages, daemon=True).start()
 
-    def iterate_gateway_answers(self, message: dict[str, Any], line: bytes) -> Iterator[bytes]:
+    def send_and_iterate_gateway_answers(self, message: dict[str, Any], line: bytes) -> Iterator[bytes]:
         """Yield the messages that answer one. Raises GatewayRequestFailed."""
         first, pause = time.monotonic(), FIRST_PAUSE
         is_new_session = message.get("method") == "initialize"
@@ -211,7 +211,7 @@ class GatewayBridge:
         """Send a request; return its answer as soon as it begins. Raises GatewayRequestFailed."""
         try:
             client_settings = settings.resolve_client_settings()
-            connection, target = build_gateway_connection(client_settings.url, self._path)
+            connection, target = build_gateway_connection_and_target(client_settings.url, self._path)
         except (NotConnected, ValueError, OSError) as problem:
             raise GatewayRequestFailed(str(problem)) from None
         was_sent = False
@@ -285,7 +285,7 @@ def encode_mcp_header(value: str) -> str:
     return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
 
 
-def build_gateway_connection(url: str, path: str) -> tuple[http.client.HTTPConnection, str]:
+def build_gateway_connection_and_target(url: str, path: str) -> tuple[http.client.HTTPConnection, str]:
     """Return a connection, not made yet, and what to ask for on it. Raises ValueError, OSError."""
     address = ServerAddress(url)
     proxy, target = find_environment_proxy(address), address.path + path

@@ -276,7 +276,7 @@ class McpGuard:
         tools = message["result"].get("tools")
         tools = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
         try:
-            visible_tools = request_visible_tools(self._server, tools)
+            visible_tools = request_visible_tool_names(self._server, tools)
         except BaseException as problem:
             mcp_lines.send_jsonrpc_error(
                 message.get("id"), NO_CONNECTION, f"Signalbox could not be asked: {problem}."
@@ -394,7 +394,7 @@ class LocalServerCall:
             post_to_signalbox(f"/api/mcp/calls/{quote(self._id, safe='')}/end", body)
 
 
-def request_visible_tools(server: str, tools: list[dict[str, Any]]) -> set[str]:
+def request_visible_tool_names(server: str, tools: list[dict[str, Any]]) -> set[str]:
     """Return the names of the tools that the agent may see.
 
     Raises CallRefused, ServerNotAnswering, InvalidServerAnswer.

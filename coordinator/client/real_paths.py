@@ -33,14 +33,14 @@ def add_real_paths_to_hook(body: bytes, payload: Mapping[str, Any]) -> bytes:
     end = body.rstrip()
     if FIELD in payload or not end.endswith(b"}"):
         return body
-    links, is_complete = find_symlinks_of_call(payload)
+    links, is_complete = collect_call_symlinks_and_completeness(payload)
     if not links and is_complete:
         return body
     real_paths = {"links": [list(pair) for pair in links.items()], "complete": is_complete}
     return end[:-1] + b', "' + FIELD.encode() + b'": ' + json.dumps(real_paths).encode() + b"}"
 
 
-def find_symlinks_of_call(payload: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
+def collect_call_symlinks_and_completeness(payload: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
     """Return the real path behind each link, and whether all words of the call were looked at."""
     folder = payload.get("cwd")
     folder = folder if isinstance(folder, str) and os.path.isabs(folder) else os.getcwd()

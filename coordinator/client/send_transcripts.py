@@ -81,7 +81,7 @@ def run(arguments: Sequence[str]) -> int:
         return (
             sender.watch_and_send_transcripts()
             if args.watch
-            else sender.send_new_transcripts_once(dry_run=args.dry_run, confirmed=args.yes)
+            else sender.confirm_and_send_new_transcripts(dry_run=args.dry_run, confirmed=args.yes)
         )
     except (NotConnected, http_requests.ServerRequestFailed) as problem:
         sys.stderr.write(f"{problem}\n")
@@ -118,8 +118,10 @@ class TranscriptUploader:
         self.reported_at: float | None = None
         self.is_status_new = False  # something was sent, or refused, that is not reported yet
 
-    def send_new_transcripts_once(self, *, dry_run: bool, confirmed: bool) -> int:
-        changed = {agent: self.find_changed_transcripts(TRANSCRIPT_PLACES[agent]) for agent in self.agents}
+    def confirm_and_send_new_transcripts(self, *, dry_run: bool, confirmed: bool) -> int:
+        changed = {
+            agent: self.list_changed_and_count_unchanged(TRANSCRIPT_PLACES[agent]) for agent in self.agents
+        }
         for agent, (changed_files, unchanged) in changed.items():
             if changed_files or unchanged:
                 size = sum(file.stamp[0] for file in changed_files)
@@ -154,7 +156,7 @@ class TranscriptUploader:
         try:
             while True:
                 for agent in self.agents:
-                    changed_files, _ = self.find_changed_transcripts(TRANSCRIPT_PLACES[agent])
+                    changed_files, _ = self.list_changed_and_count_unchanged(TRANSCRIPT_PLACES[agent])
                     if not changed_files:
                         continue
                     try:
@@ -198,7 +200,7 @@ class TranscriptUploader:
                 self.connection.url, "/api/transcripts", self.connection.key, body
             )
 
-    def find_changed_transcripts(
+    def list_changed_and_count_unchanged(
         self, transcript_place: AgentTranscriptLocation
     ) -> tuple[list[ChangedTranscript], int]:
         """Return the files that are new or have changed, oldest first, and how many others there are.
@@ -239,7 +241,7 @@ class TranscriptUploader:
 
         Of an archive that the server refuses each file is sent by itself, so that one file keeps no other back.
         """
-        archive, unread = pack_transcripts_as_zip(batch)
+        archive, unread = zip_transcripts_and_list_unread(batch)
         for path, problem in unread.items():
             self.record_unsent_file_problem(path, problem)
         batch = [file for file in batch if file.path not in unread]
@@ -356,7 +358,7 @@ def iterate_transcript_batches(changed_files: list[ChangedTranscript]) -> Iterat
 COMPANIONS = ("{stem}.meta.json", "{folder}/../.project_root", "{folder}/../../.project_root")
 
 
-def pack_transcripts_as_zip(batch: list[ChangedTranscript]) -> tuple[bytes, dict[str, str]]:
+def zip_transcripts_and_list_unread(batch: list[ChangedTranscript]) -> tuple[bytes, dict[str, str]]:
     """Return the files, and their companion files, as a zip archive, and why files of the batch are not in it.
 
     One that has gone is left out without a word.

@@ -44,7 +44,7 @@ def is_skill_hook(payload: Mapping[str, Any]) -> bool:
     return name in {"PreToolUse", "PermissionRequest"} and payload.get("tool_name") == TOOL
 
 
-def describe_skill_shell_lines(payload: Mapping[str, Any], *, is_registered: bool = True) -> dict[str, Any]:
+def collect_skill_shell_lines(payload: Mapping[str, Any], *, is_registered: bool = True) -> dict[str, Any]:
     """Return what is known of the shell lines that such a hook's skill or command runs while it is loaded.
 
     `held` is true where the program itself reports each line to a hook, and ours `is_registered` for it. Otherwise

@@ -80,7 +80,7 @@ class HookSpool:
     def __bool__(self) -> bool:
         return bool(self.list_hook_numbers())
 
-    def add_unsent_hook(self, unsent_hook: UnsentHook) -> bool:
+    def add_hook_unless_too_large(self, unsent_hook: UnsentHook) -> bool:
         """Keep a hook at the end of the line; of too many, the oldest go. Returns False for one that is too large.
 
         Raises OSError.
@@ -97,7 +97,7 @@ class HookSpool:
             numbers = self.list_hook_numbers()
             self._remove_oldest_hooks(numbers, len(content))
             number = numbers[-1] + 1 if numbers else 1
-            while not self._link_hook_file(aside, number):
+            while not self._try_to_link_hook_file(aside, number):
                 number += 1
         finally:
             os.unlink(aside)
@@ -132,7 +132,7 @@ class HookSpool:
         except FileNotFoundError:
             return []
 
-    def _link_hook_file(self, aside: str, number: int) -> bool:
+    def _try_to_link_hook_file(self, aside: str, number: int) -> bool:
         try:
             os.link(aside, self.hook_file_path(number))
         except FileExistsError:

@@ -24,7 +24,7 @@ from coordinator.actions.usage import usage_backfill
 from coordinator.demo import chats, policy
 from coordinator.demo.cast import PEOPLE, PLUGINS, TEAMS, TRADES, demo_agent_id, demo_blueprint_name
 from coordinator.demo.long_session import plan_long_session
-from coordinator.demo.questions import PROGRAM, write_demo_questions
+from coordinator.demo.questions import PROGRAM, request_answers_to_demo_questions
 from coordinator.demo.tasks import MessageStep, PointStep, ToolCallStep
 from coordinator.demo.week import PlannedRequest, SessionStory, TimedStep, WeekPlanner
 from coordinator.errors import Conflict
@@ -75,7 +75,7 @@ class DemoRowCounts:
     messages: int
 
 
-def is_database_in_use() -> bool:
+def has_existing_application_data() -> bool:
     """Say whether the database holds data that the demo's would mix with.
 
     One account is none: whoever looks at the demo makes it with the set-up link, before or after. A second one, or
@@ -129,7 +129,7 @@ def find_foreign_sessions() -> QuerySet[Session]:
 
 def fill_demo_database(*, seed: int, days: int, now: datetime, anyway: bool = False) -> DemoRowCounts:
     """Write `days` days up to `now`. Raises Conflict where the database is in use, unless told `anyway`."""
-    in_use = is_database_in_use()
+    in_use = has_existing_application_data()
     if in_use and not anyway:
         raise Conflict(
             "This database is in use: it has sessions, requests, chats, grants, agents, servers, rules, API keys or "
@@ -140,18 +140,18 @@ def fill_demo_database(*, seed: int, days: int, now: datetime, anyway: bool = Fa
     stories = WeekPlanner(seed=seed, now=now, days=days).plan_week_stories()
     stories.append(plan_long_session(seed=seed, now=now))
     with transaction.atomic():
-        agents = write_demo_agents(dice, now)
+        agents = write_demo_agents_and_blueprints(dice, now)
         write_demo_runners(now)
         policy.write_demo_policy(dice, now)
-        write_demo_sessions(stories)
+        write_demo_sessions_and_runs(stories)
         events = write_story_events(stories)
-        requests = sum(write_story_requests(story) for story in stories)
+        requests = sum(request_and_decide_story_permissions(story) for story in stories)
         at_work = [
             (story.session_id, story.story_agent_id)
             for story in stories
             if story.program == PROGRAM and story.status == "running"
         ]
-        requests += write_demo_questions(at_work, now)
+        requests += request_answers_to_demo_questions(at_work, now)
         messages = chats.write_demo_chats(dice, now)
         audit.record_audit_entry(
             FILLED,
@@ -164,7 +164,7 @@ def fill_demo_database(*, seed: int, days: int, now: datetime, anyway: bool = Fa
     return DemoRowCounts(agents, len(stories), events, requests, messages)
 
 
-def write_demo_agents(dice: Random, now: datetime) -> int:
+def write_demo_agents_and_blueprints(dice: Random, now: datetime) -> int:
     """Write agents, their blueprints and plugins; return how many agents there are now."""
     registered_agents = [
         now - timedelta(seconds=dice.choice([5, 20, 45, 80, 300, 7200]))
@@ -238,7 +238,7 @@ def write_demo_runners(now: datetime) -> None:
     )
 
 
-def write_demo_sessions(stories: list[SessionStory]) -> None:
+def write_demo_sessions_and_runs(stories: list[SessionStory]) -> None:
     ordered = sorted(stories, key=story_depth)
     Session.objects.bulk_create([build_story_session(story) for story in ordered], BATCH)
     Run.objects.bulk_create([build_story_run(story) for story in ordered if not story.program], BATCH)
@@ -325,12 +325,14 @@ def write_story_events(stories: list[SessionStory]) -> int:
 
 def generate_story_events(story: SessionStory) -> Iterator[tuple[Event, EventContext]]:
     """Yield a story's events with their context, whose event id is still to be set."""
-    yield build_story_event(story, story.begins, "session_start")
+    yield build_story_event_with_context(story, story.begins, "session_start")
     for moment in story.moments:
         if isinstance(moment.step, MessageStep):
-            yield build_message_event(story, moment, moment.step)
+            yield build_message_event_with_context(story, moment, moment.step)
         elif isinstance(moment.step, PointStep):
-            point = build_story_event(story, moment.at, moment.step.event_type, tool_input=moment.step.about)
+            point = build_story_event_with_context(
+                story, moment.at, moment.step.event_type, tool_input=moment.step.about
+            )
             point[1].subagent = moment.subagent
             yield point
         else:
@@ -338,17 +340,17 @@ def generate_story_events(story: SessionStory) -> Iterator[tuple[Event, EventCon
     if story.ends is not None:
         ending = {"finished": "completed", "error": "failed", "stopped": "stopped"}[story.status]
         code = 1 if story.status == "error" else 0
-        yield build_story_event(
+        yield build_story_event_with_context(
             story, story.ends, "session_stop", exit_code=code, reason=ending, error=story.error
         )
 
 
-def build_message_event(
+def build_message_event_with_context(
     story: SessionStory, moment: TimedStep, step: MessageStep
 ) -> tuple[Event, EventContext]:
     """Return the event of something said; an assistant's words carry their tokens."""
     content = [{"type": "text", "text": step.text}]
-    pair = build_story_event(story, moment.at, "message", role=step.role, content=content)
+    pair = build_story_event_with_context(story, moment.at, "message", role=step.role, content=content)
     if step.role == "assistant":
         pair[1].model = MODEL
         pair[1].output_tokens = len(step.text) // 4 + 40
@@ -361,11 +363,11 @@ def generate_tool_call_events(
 ) -> Iterator[tuple[Event, EventContext]]:
     """Yield the events of a tool call: its beginning and, where it came, its result."""
     about: dict[str, Any] = {"tool_name": step.tool, "tool_input": step.input}
-    before = build_story_event(story, moment.at, "pre_tool", **about)
+    before = build_story_event_with_context(story, moment.at, "pre_tool", **about)
     before[1].tool_use_id, before[1].subagent = moment.tool_use_id, moment.subagent
     yield before
     if moment.ends_at is not None:
-        after = build_story_event(
+        after = build_story_event_with_context(
             story, moment.ends_at, "post_tool", tool_output=step.output, error=step.error, **about
         )
         after[1].tool_use_id, after[1].subagent = moment.tool_use_id, moment.subagent
@@ -373,7 +375,7 @@ def generate_tool_call_events(
         yield after
 
 
-def build_story_event(
+def build_story_event_with_context(
     story: SessionStory, at: datetime, event_type: str, **values: Any
 ) -> tuple[Event, EventContext]:
     """Return an event of the story at `at`, and its context."""
@@ -393,7 +395,7 @@ def build_story_event(
     return row, context
 
 
-def write_story_requests(story: SessionStory) -> int:
+def request_and_decide_story_permissions(story: SessionStory) -> int:
     """Ask and answer the story's questions through the real actions, at the story's times."""
     for question in story.questions:
         request_and_decide_planned_permission(story, question)
@@ -412,7 +414,7 @@ def request_and_decide_planned_permission(story: SessionStory, question: Planned
     if question.verdict in {"approved", "denied"}:
         approvals.decide_request(
             request_id,
-            person=make_past_decider(question.decided_by or ""),
+            person=build_unsaved_decider(question.decided_by or ""),
             verdict="approved" if question.verdict == "approved" else "denied",
             reason=question.reason,
             validity=Validity.ONCE,
@@ -440,7 +442,7 @@ def build_planned_request(story: SessionStory, question: PlannedRequest) -> appr
     )
 
 
-def make_past_decider(name: str) -> User:
+def build_unsaved_decider(name: str) -> User:
     """Return somebody who decided in the past. Not an account: nobody can sign in as one of them."""
     somebody = User(username=name)
     somebody._signalbox_role = APPROVER  # type: ignore[attr-defined]

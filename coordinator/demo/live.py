@@ -233,11 +233,11 @@ def run_heartbeat_loop(fleet: DemoFleet) -> None:
     """Send each agent's heartbeat; those that people switched off send none, and get no work."""
     while not fleet.over.is_set():
         with contextlib.suppress(OSError, DemoRequestRefused):
-            send_agent_heartbeats(fleet)
+            refresh_power_and_send_heartbeats(fleet)
         fleet.over.wait(HEARTBEAT_EVERY)
 
 
-def send_agent_heartbeats(fleet: DemoFleet) -> None:
+def refresh_power_and_send_heartbeats(fleet: DemoFleet) -> None:
     enabled = {
         agent_row["id"]: agent_row["enabled"]
         for agent_row in fleet.request_with_retries("GET", "/api/agents")
@@ -291,7 +291,7 @@ class DemoRunner:
         with contextlib.suppress(OSError, DemoRequestRefused):
             self.register_demo_runner()
             while not self.fleet.over.is_set():
-                self.poll_demo_runs()
+                self.poll_and_handle_demo_runs()
 
     def deregister_demo_runner(self) -> None:
         """Deregister, so that the server does not wait for this runner."""
@@ -315,7 +315,7 @@ class DemoRunner:
                     raise
                 self.fleet.over.wait(5)  # an earlier fleet of ours is still taken to be alive
 
-    def poll_demo_runs(self) -> None:
+    def poll_and_handle_demo_runs(self) -> None:
         """Wait for a run or a stop, and act on it."""
         path = f"/runner/runs?runner_id={self.id}"
         answer = self.fleet.request_with_retries("GET", path, timeout=POLL_TIMEOUT) or {}
@@ -373,12 +373,12 @@ class DemoExecutor:
         for step in steps:
             if self.run_id in self.fleet.stopped_runs or self.fleet.over.is_set():
                 return EndStep("stopped")
-            end = self.perform_demo_step(step)
+            end = self.perform_step_and_return_end(step)
             if end is not None:
                 return end
         return EndStep()
 
-    def perform_demo_step(self, step: Step) -> EndStep | None:
+    def perform_step_and_return_end(self, step: Step) -> EndStep | None:
         if isinstance(step, EndStep):
             return step
         if isinstance(step, MessageStep):
@@ -387,14 +387,14 @@ class DemoExecutor:
                 event_type="message", role=step.role, content=[{"type": "text", "text": step.text}]
             )
         elif isinstance(step, ToolCallStep):
-            self.report_demo_call(step)
+            self.simulate_and_report_demo_call(step)
         elif isinstance(step, DelegationStep):
-            self.delegate_demo_work(step)
+            self.order_and_await_child_run(step)
         else:
             return self.request_and_await_demo_permission(step)
         return None
 
-    def report_demo_call(self, step: ToolCallStep, error: str | None = None) -> None:
+    def simulate_and_report_demo_call(self, step: ToolCallStep, error: str | None = None) -> None:
         """Report a call, let it take its time, report its result."""
         about = {
             "tool_name": step.tool,
@@ -430,9 +430,9 @@ class DemoExecutor:
                 "GET", f"/api/permission-requests/{request_id}/wait?timeout=10"
             )
         if answer["status"] in {"approved", "auto-approved"}:
-            self.report_demo_call(step.call)
+            self.simulate_and_report_demo_call(step.call)
             return None
-        self.report_demo_call(
+        self.simulate_and_report_demo_call(
             step.call, error=f"Permission {answer['status']}: {answer.get('reason') or 'no reason given'}"
         )
         closing_text = "I may not do that; everything else is done, and I leave it there."
@@ -441,7 +441,7 @@ class DemoExecutor:
         )
         return EndStep()
 
-    def delegate_demo_work(self, step: DelegationStep) -> None:
+    def order_and_await_child_run(self, step: DelegationStep) -> None:
         trade = next(trade for trade in TRADES if trade.name == step.trade)
         child = order_demo_run(self.fleet, self.team, trade, step.prompt, self.session_id)
         while not self.fleet.over.wait(2):

@@ -178,7 +178,7 @@ class LongSessionWriter:
         yield self.make_timed_call_step(
             bash_step(f"python tools/chart.py --out {path}", f"wrote {path}\n", seconds=2.2)
         )
-        file = {"base64": draw_bar_chart_png(seconds), "type": "image/png"}
+        file = {"base64": draw_bar_chart_png_base64(seconds), "type": "image/png"}
         yield self.make_timed_call_step(
             ToolCallStep("Read", {"file_path": path}, {"type": "image", "file": file}, None, 0.3)
         )
@@ -201,7 +201,7 @@ class LongSessionWriter:
         return f"toolu_{self.dice.randrange(16**20):020x}"
 
 
-def draw_bar_chart_png(values: tuple[int, ...]) -> str:
+def draw_bar_chart_png_base64(values: tuple[int, ...]) -> str:
     """Return a chart of bars as a PNG in base64."""
     image = Image.new("RGB", (320, 180), "white")
     draw = ImageDraw.Draw(image)

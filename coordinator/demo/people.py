@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from coordinator.actions import approvals
 from coordinator.demo.cast import PEOPLE
-from coordinator.demo.fill import explain_why_demo_may_not_decide, make_past_decider
+from coordinator.demo.fill import build_unsaved_decider, explain_why_demo_may_not_decide
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import PermissionRequest
@@ -95,7 +95,7 @@ class DemoPeople:
         try:
             approvals.decide_request(
                 row.request_id,
-                person=make_past_decider(self.dice.choice(PEOPLE)),
+                person=build_unsaved_decider(self.dice.choice(PEOPLE)),
                 verdict="approved" if verdict == "approved" else "denied",
                 reason=self.dice.choice(REASONS[verdict]),
                 judged=judged_card_digest(row),

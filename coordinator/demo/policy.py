@@ -94,7 +94,7 @@ def write_demo_policy(dice: Random, now: datetime) -> None:
         for team in TEAMS:
             for trade in TRADES:
                 if trade.name in USERS.get(server.name, set()):
-                    grant_demo_server(dice, now, server, demo_agent_id(team, trade))
+                    grant_server_and_forbid_tool(dice, now, server, demo_agent_id(team, trade))
 
 
 def store_demo_tools(server: DemoMcpServer, now: datetime) -> None:
@@ -123,19 +123,21 @@ def build_demo_tool_definition(tool: str) -> ToolDefinition:
     return ToolDefinition(tool, content)
 
 
-def grant_demo_server(dice: Random, now: datetime, server: DemoMcpServer, agent: str) -> None:
+def grant_server_and_forbid_tool(dice: Random, now: datetime, server: DemoMcpServer, agent: str) -> None:
     """Give one agent a server, and now and then forbid it the server's dangerous tool."""
     given_at = now - timedelta(days=dice.uniform(0.5, 50))
     ends = dice.choice(
         [None, None, None, now + timedelta(days=dice.uniform(0.2, 30)), now - timedelta(days=2)]
     )
-    write_demo_grant(dice, server, agent, tool=None, at=given_at, ends=ends)
+    write_demo_grant_with_audit(dice, server, agent, tool=None, at=given_at, ends=ends)
     forbidden = FORBIDDEN_TOOLS.get(server.name)
     if forbidden and dice.random() < 0.7:
-        write_demo_grant(dice, server, agent, tool=forbidden, at=given_at + timedelta(minutes=2), ends=None)
+        write_demo_grant_with_audit(
+            dice, server, agent, tool=forbidden, at=given_at + timedelta(minutes=2), ends=None
+        )
 
 
-def write_demo_grant(
+def write_demo_grant_with_audit(
     dice: Random,
     server: DemoMcpServer,
     agent: str,

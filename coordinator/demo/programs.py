@@ -74,6 +74,6 @@ PROGRAMS = {
 }
 
 
-def find_program_format(name: str) -> AgentProgramFormat:
+def program_format_or_default(name: str) -> AgentProgramFormat:
     """Return how a program speaks; one that is not known here as most do."""
     return PROGRAMS.get(name, PROGRAMS["claude-code"])

@@ -48,7 +48,7 @@ DEMO_QUESTIONS: Sequence[tuple[str, dict[str, Any], timedelta]] = (
 )
 
 
-def write_demo_questions(sessions: Sequence[tuple[str, str]], now: datetime) -> int:
+def request_answers_to_demo_questions(sessions: Sequence[tuple[str, str]], now: datetime) -> int:
     """Put a question and a plan before people; `sessions` are ids of running sessions and of their agents."""
     asker = key_actor_by_name("demo-fleet")
     for (tool, tool_input, waited), (session_id, agent_id) in zip(DEMO_QUESTIONS, sessions, strict=False):

@@ -32,7 +32,7 @@ class DemoTerminal:
     def __init__(self, fleet: DemoFleet, name: str, team: Team, trade: Trade, api: DemoApiClient) -> None:
         self.fleet = fleet
         self.name = name
-        self.program = programs.find_program_format(name)
+        self.program = programs.program_format_or_default(name)
         self.team = team
         self.trade = trade
         self.api = api
@@ -64,22 +64,22 @@ class DemoTerminal:
         self.post_terminal_hook("SessionStart", {"source": "startup"})
         self.post_terminal_hook("UserPromptSubmit", {"prompt": first_prompt})
         for step in steps:
-            if self.fleet.over.is_set() or not self.play_terminal_step(step):
+            if self.fleet.over.is_set() or not self.play_step_and_report_continuation(step):
                 break
         self.post_terminal_hook("Stop", {"last_assistant_message": "That is all for now."})
         self.post_terminal_hook("SessionEnd", {"reason": "prompt_input_exit"})
         self.session = ""
 
-    def play_terminal_step(self, step: Step) -> bool:
+    def play_step_and_report_continuation(self, step: Step) -> bool:
         """Take one step; say whether there is a next one."""
         if isinstance(step, EndStep):
             return False
         if isinstance(step, MessageStep):
             self.report_terminal_message(step)
         elif isinstance(step, ToolCallStep):
-            self.run_terminal_call(step)
+            self.make_call_and_check_executed(step)
         elif isinstance(step, PermissionStep):
-            return self.run_terminal_call(step.call, permission_step=step)
+            return self.make_call_and_check_executed(step.call, permission_step=step)
         elif isinstance(step, DelegationStep):
             self.report_terminal_message(MessageStep("assistant", f"For the {step.trade}: {step.prompt}"))
         return True
@@ -90,7 +90,9 @@ class DemoTerminal:
             message = {"message_id": str(uuid.uuid4()), "index": 0, "delta": step.text, "final": True}
             self.post_terminal_hook("MessageDisplay", message)
 
-    def run_terminal_call(self, step: ToolCallStep, permission_step: PermissionStep | None = None) -> bool:
+    def make_call_and_check_executed(
+        self, step: ToolCallStep, permission_step: PermissionStep | None = None
+    ) -> bool:
         """Make a call as its hooks are answered; say whether it ran."""
         call_answer = self.program.call(step)
         if call_answer is None:

@@ -187,11 +187,11 @@ class StoryWriter:
         if isinstance(step, MessageStep):
             self.add_story_message(step)
         elif isinstance(step, ToolCallStep):
-            return self.add_story_call(step)
+            return self.add_call_and_report_continuation(step)
         elif isinstance(step, PermissionStep):
-            return self.add_story_request(step)
+            return self.add_request_and_report_continuation(step)
         elif isinstance(step, DelegationStep):
-            return self.add_child_story(step)
+            return self.add_child_and_report_continuation(step)
         else:
             self.end_story(step)
             return False
@@ -207,7 +207,7 @@ class StoryWriter:
         self.story.moments.append(TimedStep(step, self.clock, self.clock))
         self.clock += timedelta(milliseconds=self.dice.uniform(300, 1500))
 
-    def add_story_call(self, step: ToolCallStep) -> bool:
+    def add_call_and_report_continuation(self, step: ToolCallStep) -> bool:
         """A tool call; one that would end after now is still running, and the story stops at it."""
         program_call = self.convert_call_for_program(step)
         if program_call is None:
@@ -223,9 +223,11 @@ class StoryWriter:
 
     def convert_call_for_program(self, step: ToolCallStep) -> ToolCallStep | None:
         """Return a call as the session's program makes it; None where it makes no such call."""
-        return programs.find_program_format(self.story.program).call(step) if self.story.program else step
+        return (
+            programs.program_format_or_default(self.story.program).call(step) if self.story.program else step
+        )
 
-    def add_story_request(self, step: PermissionStep) -> bool:
+    def add_request_and_report_continuation(self, step: PermissionStep) -> bool:
         question = self.plan_story_request(step)
         self.story.questions.append(question)
         if question.verdict == "pending":
@@ -235,13 +237,13 @@ class StoryWriter:
             return False
         self.clock = question.decided_at or self.clock
         if question.verdict == "approved":
-            return self.add_story_call(step.call)
+            return self.add_call_and_report_continuation(step.call)
         refusal = question.reason or "Nobody answered in time."
         reason = f"Permission {question.verdict}: {refusal}"
         if self.story.program and question.decided_by:
             reason = f"Denied by {question.decided_by} in Signalbox: {refusal}"
         refused = ToolCallStep(step.call.tool, step.call.input, None, reason, 0.0)
-        self.add_story_call(refused)
+        self.add_call_and_report_continuation(refused)
         self.add_story_message(
             MessageStep(
                 "assistant",
@@ -274,7 +276,7 @@ class StoryWriter:
             step, requested_at, verdict, decided_at, person, self.dice.choice(reasons[verdict])
         )
 
-    def add_child_story(self, step: DelegationStep) -> bool:
+    def add_child_and_report_continuation(self, step: DelegationStep) -> bool:
         trade = next(trade for trade in TRADES if trade.name == step.trade)
         begins = self.clock
         child = self.week.add_story(self.story.team, trade, begins, parent=self.story, prompt=step.prompt)

@@ -90,7 +90,7 @@ def merge_acp_call_update(call_so_far: Mapping[str, Any], fields: Mapping[str, A
     meta = fields.get("_meta")
     if isinstance(meta, dict):
         after |= claude_call_metadata(meta.get("claudeCode"))
-        after |= codex_terminal_output(after, meta)
+        after |= codex_terminal_output_fields(after, meta)
         if unknown := {name: value for name, value in meta.items() if name not in KNOWN_META}:
             after["meta"] = {**(after.get("meta") or {}), **unknown}
     return after
@@ -103,7 +103,7 @@ def claude_call_metadata(reported: Any) -> dict[str, Any]:
     return {ours: reported[name] for name, ours in names.items() if reported.get(name) is not None}
 
 
-def codex_terminal_output(call_so_far: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+def codex_terminal_output_fields(call_so_far: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
     """Return the terminal output that Codex reports in the update's metadata."""
     output_fields: dict[str, Any] = {}
     delta, ended = meta.get("terminal_output_delta"), meta.get("terminal_exit")
@@ -158,15 +158,15 @@ def resolve_acp_tool_and_input(
     if program == "claude-code" and (name := nonblank_text(call_so_far.get("toolName"))):
         return name, input_fields
     if program == "codex":
-        return resolve_codex_acp_tool(call_so_far, kind, input_fields)
+        return codex_acp_tool_and_input(call_so_far, kind, input_fields)
     if program == "gemini":
-        return resolve_gemini_acp_tool(call_so_far, kind, input_fields)
+        return gemini_acp_tool_and_input(call_so_far, kind, input_fields)
     if program == "opencode":
-        return resolve_opencode_acp_tool(call_so_far, kind, input_fields)
-    return resolve_tool_by_kind(call_so_far, kind, input_fields)
+        return opencode_acp_tool_and_input(call_so_far, kind, input_fields)
+    return tool_and_input_by_kind(call_so_far, kind, input_fields)
 
 
-def resolve_tool_by_kind(
+def tool_and_input_by_kind(
     call_so_far: Mapping[str, Any], kind: str, tool_input: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
     tool = (
@@ -218,7 +218,7 @@ def first_location_path(call_so_far: Mapping[str, Any]) -> str | None:
     return nonblank_text(first.get("path")) if isinstance(first, dict) else None
 
 
-def resolve_codex_acp_tool(
+def codex_acp_tool_and_input(
     call_so_far: Mapping[str, Any], kind: str, tool_input: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
     """Codex runs all but edits in a shell, and calls that Bash in its hooks."""
@@ -230,7 +230,7 @@ def resolve_codex_acp_tool(
         return "Bash", {"command": title, "description": title} if kind != "execute" else {"command": title}
     if kind == "edit":
         return "apply_patch", convert_acp_diffs_to_edit_input(call_so_far) or tool_input
-    return resolve_tool_by_kind(call_so_far, kind, tool_input)
+    return tool_and_input_by_kind(call_so_far, kind, tool_input)
 
 
 # Of these names, in these places: a program of that name anywhere else may be anything.
@@ -253,21 +253,21 @@ def unwrap_shell_command(command: str | Sequence[Any]) -> str:
 GEMINI_CALL = re.compile(r"\A([a-z][a-z_]*?)(?:__|-\d)")
 
 
-def resolve_gemini_acp_tool(
+def gemini_acp_tool_and_input(
     call_so_far: Mapping[str, Any], kind: str, tool_input: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
     """Gemini CLI names a call's tool in its id, and nothing of its input but what it shows."""
     match = GEMINI_CALL.match(str(call_so_far.get("toolCallId") or ""))
     tool = match[1] if match else None
     if tool is None:
-        return resolve_tool_by_kind(call_so_far, kind, tool_input)
+        return tool_and_input_by_kind(call_so_far, kind, tool_input)
     changes = convert_acp_diffs_to_edit_input(call_so_far)
     if tool == "write_file" and changes and "new_string" in changes:
         return tool, tool_input or {"file_path": changes["file_path"], "content": changes["new_string"]}
     return tool, tool_input or infer_acp_input(call_so_far, kind)
 
 
-def resolve_opencode_acp_tool(
+def opencode_acp_tool_and_input(
     call_so_far: Mapping[str, Any], kind: str, tool_input: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
     """Return the tool and input of a call of OpenCode, whose first title is its tool and whose input has the folder."""
@@ -279,7 +279,7 @@ def resolve_opencode_acp_tool(
     tool = {"execute": "bash", "edit": "edit", "read": "read", "search": "grep", "fetch": "webfetch"}.get(
         kind
     )
-    return tool or resolve_tool_by_kind(call_so_far, kind, tool_input)[0], tool_input or infer_acp_input(
+    return tool or tool_and_input_by_kind(call_so_far, kind, tool_input)[0], tool_input or infer_acp_input(
         call_so_far, kind
     )
 

@@ -54,6 +54,6 @@ def convert_attached_lines_to_events(
             imported for record in imported_lines if record.session == session for imported in record.events
         ):
             event = imported.event
-            if instants.parse_instant(event.timestamp):
+            if instants.parse_instant_or_none(event.timestamp):
                 event.unless = (*event.unless, *imported.also)
                 yield event

@@ -162,7 +162,7 @@ _REFUSED = re.compile(
 )
 
 
-def describe_claude_refusal(text: str) -> str | None:
+def claude_refusal_error_or_none(text: str) -> str | None:
     """Return an error that says who refused a call, where these words of its result report a refusal; else None."""
     return f"Refused by Claude Code itself: {text}" if _REFUSED.match(text[:4_000]) else None
 
@@ -283,7 +283,7 @@ def build_claude_batch_result_events(build: HookEventBuilder) -> list[DedupedEve
         if not isinstance(call, dict) or not isinstance(call.get("tool_use_id"), str):
             continue
         tool_response = call.get("tool_response")
-        error = describe_claude_refusal(tool_response) if isinstance(tool_response, str) else None
+        error = claude_refusal_error_or_none(tool_response) if isinstance(tool_response, str) else None
         batch_results.append(
             build.build_hook_event(
                 "post_tool",

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from coordinator.dialects.claude_code import (
     NOTICE,
     TaskNotice,
-    describe_claude_refusal,
+    claude_refusal_error_or_none,
     is_call_running_in_background,
     parse_task_notices,
     split_text_at_xml_tag,
@@ -270,8 +270,10 @@ class ClaudeTranscriptReader:
             done = done or before.done
         self.requests[message_id] = PendingModelRequest(
             tokens,
-            build_model_request_usage_line(line, message_id, tokens, claude_usage_detail(usage, tokens)),
-            instants.parse_instant(line.occurred_at),
+            build_model_request_usage_line(
+                line, message_id, tokens, claude_extra_usage_detail(usage, tokens)
+            ),
+            instants.parse_instant_or_none(line.occurred_at),
             done,
         )
 
@@ -297,7 +299,7 @@ def claude_token_counts(usage: dict[str, Any]) -> dict[str, int]:
     return tokens | {HOUR_CACHE: hour}
 
 
-def claude_usage_detail(usage: dict[str, Any], tokens: dict[str, int]) -> UsageDetail:
+def claude_extra_usage_detail(usage: dict[str, Any], tokens: dict[str, int]) -> UsageDetail:
     """Return the details of a message's usage other than its tokens."""
     searches, tier, speed = usage.get("server_tool_use"), usage.get("service_tier"), usage.get("speed")
     return UsageDetail(
@@ -343,7 +345,7 @@ class ClaudeTranscriptLine:
     def occurred_at(self) -> str:
         """When it happened, in canonical form; unchanged where it cannot be read."""
         text = self.text_field("timestamp") or self.reader.at
-        moment = instants.parse_instant(text)
+        moment = instants.parse_instant_or_none(text)
         return instants.format_canonical_instant(moment) if moment else text
 
     @property
@@ -469,9 +471,9 @@ def convert_assistant_line_to_events(line: ClaudeTranscriptLine) -> Iterator[Imp
     for number, block in enumerate(content if isinstance(content, list) else [content]):
         kind = str(block.get("type")) if isinstance(block, dict) else ""
         if kind in {"tool_use", "server_tool_use", "mcp_tool_use"}:
-            yield build_claude_call_start_event(line, block, number)
+            yield remember_and_build_claude_call(line, block, number)
         elif kind.endswith("tool_result"):
-            yield build_claude_tool_result_event(line, block, number)
+            yield pop_call_and_build_result(line, block, number)
         elif (text := claude_block_text(block)) is not None:
             if not text.strip():
                 continue
@@ -500,7 +502,7 @@ def claude_block_text(block: Any) -> str | None:
     return None
 
 
-def build_claude_call_start_event(
+def remember_and_build_claude_call(
     line: ClaudeTranscriptLine, block: dict[str, Any], number: int
 ) -> ImportedEvent:
     call_id, tool, call_input = (
@@ -527,17 +529,17 @@ def build_claude_call_start_event(
 def convert_user_line_to_events(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
     if line.text_field("promptId") and line.subagent_label is None:
         line.reader.prompt_id = line.text_field("promptId")
-    yield from read_claude_user_blocks(line, line.api_message.get("content"))
+    yield from iterate_claude_user_block_events(line, line.api_message.get("content"))
 
 
-def read_claude_user_blocks(line: ClaudeTranscriptLine, content: Any) -> Iterator[ImportedEvent]:
+def iterate_claude_user_block_events(line: ClaudeTranscriptLine, content: Any) -> Iterator[ImportedEvent]:
     """Yield results apart, and what was said in one go, words with pictures, as one message."""
     spoken: list[ImportedEvent] = []
     for number, block in enumerate(content if isinstance(content, list) else [content]):
         if isinstance(block, dict) and block.get("type") == "tool_result":
-            yield build_claude_tool_result_event(line, block, number)
+            yield pop_call_and_build_result(line, block, number)
         elif (text := claude_block_text(block)) is not None:
-            spoken += read_claude_user_text(line, text, number)
+            spoken += iterate_claude_user_text_events(line, text, number)
         elif isinstance(block, dict):
             spoken.append(line.build_line_message_event("user", [block], number))
     merged: list[ImportedEvent] = []
@@ -554,7 +556,9 @@ def read_claude_user_blocks(line: ClaudeTranscriptLine, content: Any) -> Iterato
     yield from merged
 
 
-def read_claude_user_text(line: ClaudeTranscriptLine, text: str, number: int) -> Iterator[ImportedEvent]:
+def iterate_claude_user_text_events(
+    line: ClaudeTranscriptLine, text: str, number: int
+) -> Iterator[ImportedEvent]:
     """Yield what a person said, or what Claude Code put in their place, which is the system's."""
     if notices := parse_task_notices(text):
         yield from build_background_task_end_events(line, notices, number)
@@ -612,7 +616,7 @@ def build_background_task_end_events(
             )
 
 
-def build_claude_tool_result_event(
+def pop_call_and_build_result(
     line: ClaudeTranscriptLine, block: dict[str, Any], number: int
 ) -> ImportedEvent:
     call_id, outcome = block.get("tool_use_id"), line.fields.get("toolUseResult")
@@ -649,7 +653,7 @@ def claude_tool_error(content: Any, outcome: Any) -> str:
     if outcome == REJECTED:
         return f"Rejected in the terminal. {error_text}".strip()
     return (
-        describe_claude_refusal(error_text)
+        claude_refusal_error_or_none(error_text)
         or error_text
         or format_value_as_text(outcome)
         or "The call failed."
@@ -662,7 +666,7 @@ def convert_attachment_line_to_events(line: ClaudeTranscriptLine) -> Iterator[Im
     if not isinstance(attachment, dict) or attachment.get("type") != "queued_command":
         return
     if attachment.get("commandMode") in (None, "prompt"):
-        yield from read_claude_user_blocks(line, attachment.get("prompt"))
+        yield from iterate_claude_user_block_events(line, attachment.get("prompt"))
     elif (
         attachment.get("commandMode") == NOTICE
         and (text := claude_block_text(attachment.get("prompt"))) is not None
@@ -688,7 +692,7 @@ def convert_system_line_to_events(line: ClaudeTranscriptLine) -> Iterator[Import
         if line.fields.get("level") == "error":
             yield line.build_line_event(kind or "error", 0, error=text)
         else:
-            yield from read_claude_user_text(line, text, 0)
+            yield from iterate_claude_user_text_events(line, text, 0)
 
 
 def innermost_error_text(error: Any) -> str:

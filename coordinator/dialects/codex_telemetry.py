@@ -9,7 +9,7 @@ which are about its internals, only `session_loop` is used: its end is that of t
 from __future__ import annotations
 
 from coordinator.dialects.codex import SOURCE as PROGRAM
-from coordinator.dialects.codex_transcripts import convert_codex_call_to_hook_form, strip_codex_output_frame
+from coordinator.dialects.codex_transcripts import codex_output_and_exit_code, convert_codex_call_to_hook_form
 from coordinator.dialects.hooks import (
     TYPED,
     call_result_origin,
@@ -84,7 +84,7 @@ def read_codex_result_log(record: TelemetryRecord, make: TelemetryEventBuilder) 
         parse_embedded_json(record.attributes.get("arguments")),
     )
     worked = str(record.attributes.get("success")).lower() != "false"
-    output, code = strip_codex_output_frame(record.first_text_attribute("output") or "")
+    output, code = codex_output_and_exit_code(record.first_text_attribute("output") or "")
     return build_telemetry_call_result(
         record,
         make,

@@ -113,11 +113,11 @@ class CodexReplay:
 
     def buffer_line_and_release_own_lines(self, body: bytes, fields: Any) -> list[tuple[bytes, Any]]:
         """Return the lines, up to this one, that are known to be the thread's own."""
-        at = instants.parse_instant(find_text_field(fields, "timestamp") or "")
+        at = instants.parse_instant_or_none(find_text_field(fields, "timestamp") or "")
         if at is not None:
             if self.last_at is not None and at - self.last_at > REPLAY_GAP:
                 self.is_over = True
-                return [*self.release_pending_own_lines(), (body, fields)]
+                return [*self.pending_lines_if_own_turn(), (body, fields)]
             self.last_at = max(at, self.last_at or at)
         payload = fields.get("payload") if isinstance(fields, dict) else None
         turn = find_started_codex_turn_id(find_text_field(fields, "type"), payload)
@@ -130,7 +130,7 @@ class CodexReplay:
             self.pending_lines.append((body, fields))
         return []
 
-    def release_pending_own_lines(self) -> list[tuple[bytes, Any]]:
+    def pending_lines_if_own_turn(self) -> list[tuple[bytes, Any]]:
         """Return the held lines if they are the thread's own turn."""
         is_own = not self.is_answered and self.turn not in self.parent_turns
         return self.pending_lines if is_own else []
@@ -209,7 +209,7 @@ class CodexTranscriptReader:
 
     def build_end_of_file_events(self, _now: datetime) -> list[ImportedLine]:
         """Return what was held back of a thread that repeats another's, and the thread's name, if it was given one."""
-        pending_lines, self.replay = (self.replay.release_pending_own_lines() if self.replay else []), None
+        pending_lines, self.replay = (self.replay.pending_lines_if_own_turn() if self.replay else []), None
         lines = [line for rollout_line in pending_lines for line in self.read_rollout_line(*rollout_line)]
         if self.title and not self.subagent:
             lines.append(ImportedLine(self.session, "", "", {}, [], self.title))
@@ -221,7 +221,7 @@ class CodexTranscriptReader:
         self, body: bytes, fields: dict[str, Any], payload: dict[str, Any]
     ) -> TranscriptRecord:
         text = find_text_field(fields, "timestamp") or ""
-        moment = instants.parse_instant(text)
+        moment = instants.parse_instant_or_none(text)
         about = payload.get("internal_chat_message_metadata_passthrough")
         turn = find_text_field(about, "turn_id") or find_text_field(payload, "turn_id") or self.turn
         parts = (fields["number"],) if "number" in fields else ()
@@ -256,7 +256,7 @@ def apply_codex_session_meta(
     reader.facts = {name: fact for name, fact in meta_facts.items() if fact}
     reader.has_meta = True
     if reader.subagent or parent or "parent" in reader.facts:
-        reader.replay = CodexReplay(last_at=instants.parse_instant(record.at))
+        reader.replay = CodexReplay(last_at=instants.parse_instant_or_none(record.at))
     yield from ()
 
 
@@ -477,7 +477,7 @@ def read_codex_call_output(
     yield record.build_imported_result(call_id, begun.tool, begun.tool_input, **values)
 
 
-def strip_codex_output_frame(text: str) -> tuple[str, int | None]:
+def codex_output_and_exit_code(text: str) -> tuple[str, int | None]:
     """Return a command's output, without Codex's frame for the model, and its exit code, where that names it."""
     match = _EXITED.match(text)
     return (text[match.end() :], int(match[1])) if match else (text, None)
@@ -490,7 +490,7 @@ def parse_codex_output(output: Any, begun: CodexPendingCall) -> tuple[str, int |
     text = output if isinstance(output, str) else format_value_as_text(output)
     if begun.tool != "Bash":
         return text, None
-    text, code = strip_codex_output_frame(text)
+    text, code = codex_output_and_exit_code(text)
     if code is not None:
         return text, code
     try:
@@ -516,7 +516,7 @@ def read_codex_compaction(
 # --- tokens, and what else it notes ---------------------------------------------------------------------------
 
 
-def read_token_usage_record(
+def convert_codex_token_usage_record(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     reader.counts_requests = True
@@ -552,15 +552,17 @@ def codex_provider_and_reasoning_detail(usage: Any) -> UsageDetail:
     )
 
 
-def read_codex_event(
+def handle_codex_event_message(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     kind = find_text_field(payload, "type")
     if kind == "token_count":
-        limits = parse_codex_rate_limits(payload.get("rate_limits"), instants.parse_instant(record.at))
+        limits = parse_codex_rate_limits(
+            payload.get("rate_limits"), instants.parse_instant_or_none(record.at)
+        )
         if limits:
             reader.limits, reader.limits_at = tuple(limits), record.at
-        yield from read_older_token_count(reader, payload, record)
+        yield from convert_legacy_codex_token_count(reader, payload, record)
     elif kind == "item_completed":
         item = payload.get("item")
         if isinstance(item, dict) and item.get("type") == "CommandExecution":
@@ -594,7 +596,7 @@ def read_codex_rollback(
         yield record.build_imported_event(REWIND, REWIND, tool_input=tool_input)
 
 
-def read_older_token_count(
+def convert_legacy_codex_token_count(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     """Count a request by what older versions wrote; they write it again when nothing but the limits has changed."""
@@ -633,8 +635,8 @@ _LINES: dict[str, Meaning] = {
     "turn_context": apply_codex_turn_context,
     "response_item": dispatch_codex_response_item,
     "compacted": read_codex_compaction,
-    "token_usage_record": read_token_usage_record,
-    "event_msg": read_codex_event,
+    "token_usage_record": convert_codex_token_usage_record,
+    "event_msg": handle_codex_event_message,
     "world_state": ignore_rollout_item,
     "inter_agent_communication": ignore_rollout_item,
 }

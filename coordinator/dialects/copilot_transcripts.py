@@ -71,7 +71,7 @@ class CopilotTranscriptReader:
                 raise UnknownLineKind(f"type {kind:.60}")
             return []
         agent = find_text_field(fields, "agentId")
-        moment = instants.parse_instant(find_text_field(fields, "timestamp") or "")
+        moment = instants.parse_instant_or_none(find_text_field(fields, "timestamp") or "")
         record = TranscriptRecord(
             self.session,
             make_event_origin(self.session, "event", name),
@@ -173,7 +173,7 @@ class CopilotTranscriptReader:
                 subagent=record.subagent,
                 model=find_text_field(usage, "model"),
             )
-            yield record.build_imported_model_request("tokens", count_copilot_tokens(usage))
+            yield record.build_imported_model_request("tokens", copilot_token_counts(usage))
 
     def read_copilot_error(
         self, fields: dict[str, Any], record: TranscriptRecord, _agent: str | None
@@ -208,7 +208,7 @@ def copilot_call_id(agent: str | None, call_id: str) -> str:
     return call_id if agent is None else f"{agent} {call_id}"
 
 
-def count_copilot_tokens(usage: dict[str, Any]) -> dict[str, int]:
+def copilot_token_counts(usage: dict[str, Any]) -> dict[str, int]:
     """Return the tokens of a request; Copilot CLI counts those read from a cache, or written to it, into the input."""
     read, written = (
         nonnegative_integer_or_zero(usage.get("cacheReadTokens")),

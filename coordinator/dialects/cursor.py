@@ -125,7 +125,9 @@ def build_cursor_call_result_events(build: HookEventBuilder) -> list[DedupedEven
         else result_value
     )
     return [
-        build.build_hook_call_event("post_tool", uses, tool_output=output, **cursor_call_duration(fields))
+        build.build_hook_call_event(
+            "post_tool", uses, tool_output=output, **cursor_call_duration_column(fields)
+        )
     ]
 
 
@@ -137,12 +139,12 @@ def build_cursor_call_failure_events(build: HookEventBuilder) -> list[DedupedEve
     uses = ["tool_input", "error_message", "duration"]
     return [
         build.build_hook_call_event(
-            "post_tool", uses, error=error_text or "The call failed.", **cursor_call_duration(fields)
+            "post_tool", uses, error=error_text or "The call failed.", **cursor_call_duration_column(fields)
         )
     ]
 
 
-def cursor_call_duration(fields: Mapping[str, Any]) -> dict[str, int]:
+def cursor_call_duration_column(fields: Mapping[str, Any]) -> dict[str, int]:
     """Return how long a call took in milliseconds, where that is known."""
     took = fields.get("duration")
     is_known_duration = isinstance(took, int | float) and not isinstance(took, bool) and 0 <= took < 2**53

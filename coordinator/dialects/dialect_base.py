@@ -258,7 +258,7 @@ class Dialect(ABC):
         self, hook: AgentHook, session_id: str, agent_id: str | None, host: str | None = None
     ) -> ToolCallRequest:
         """Return the call that the hook is about; `host` is the machine that it came from."""
-        received = instants.parse_instant(hook.at)
+        received = instants.parse_instant_or_none(hook.at)
         call = ToolCallRequest(
             hook_name=hook.name,
             session_id=session_id,

@@ -81,7 +81,7 @@ def build_gemini_call_result_events(build: HookEventBuilder) -> list[DedupedEven
 def build_gemini_session_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return the end. On Ctrl-C, version 0.61.0 reports it three times within half a second."""
     (end,) = hooks.build_session_end_events(build)
-    moment = instants.parse_instant(build.hook.at)
+    moment = instants.parse_instant_or_none(build.hook.at)
     if build.hook.text_field("timestamp") and moment is not None:
         second = instants.instant_to_microseconds(moment) // SECOND_US
         first_event, *near = (

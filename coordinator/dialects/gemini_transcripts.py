@@ -252,7 +252,7 @@ _MEANINGS = {
 
 def gemini_timestamp(fields: dict[str, Any], otherwise: str) -> str:
     text = find_text_field(fields, "timestamp")
-    moment = instants.parse_instant(text) if text else None
+    moment = instants.parse_instant_or_none(text) if text else None
     return instants.format_canonical_instant(moment) if moment else text or otherwise
 
 

@@ -239,8 +239,8 @@ def first_text_field(fields: dict[str, Any], names: Iterable[str]) -> str | None
 def choose_plausible_hook_time(reported: Any, received: str) -> str:
     """Return when a hook happened (canonical): as its agent says, where that is possible, else when it came in."""
     moment, is_own_clock = (
-        instants.parse_instant(reported) if isinstance(reported, str) else None,
-        instants.parse_instant(received),
+        instants.parse_instant_or_none(reported) if isinstance(reported, str) else None,
+        instants.parse_instant_or_none(received),
     )
     if moment is None or is_own_clock is None or not is_own_clock - SLOW <= moment <= is_own_clock + FAST:
         return received
@@ -427,7 +427,7 @@ def text_origins_by_minute(
 
     For texts without an id, which the next turn may say again.
     """
-    moment = instants.parse_instant(at)
+    moment = instants.parse_instant_or_none(at)
     if moment is None:
         return ()
     minute = instants.instant_to_microseconds(moment) // MINUTE_US

@@ -59,7 +59,7 @@ class QwenTranscriptReader:
         if kind not in _MEANINGS or name is None:
             raise UnknownLineKind(f"type {kind:.60}" if kind else "no type")
         self.session = find_text_field(fields, "sessionId") or self.session
-        moment = instants.parse_instant(find_text_field(fields, "timestamp") or "")
+        moment = instants.parse_instant_or_none(find_text_field(fields, "timestamp") or "")
         subagent = find_text_field(fields, "agentId")
         record = TranscriptRecord(
             self.session,

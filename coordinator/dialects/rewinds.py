@@ -22,12 +22,12 @@ def build_rewind_input(
         resumed_at: when the person went on.
         messages: how many messages were left behind.
     """
-    first, last = instants.parse_instant(left_from), instants.parse_instant(left_until)
+    first, last = instants.parse_instant_or_none(left_from), instants.parse_instant_or_none(left_until)
     if first is None or last is None:
         return None
     before, after = (
-        instants.parse_instant(previous_message_at) or first,
-        instants.parse_instant(resumed_at) or last,
+        instants.parse_instant_or_none(previous_message_at) or first,
+        instants.parse_instant_or_none(resumed_at) or last,
     )
     begin = before + (first - before) / 2 if before <= first else first
     end = last + (after - last) / 2 if last <= after else last

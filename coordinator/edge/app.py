@@ -272,7 +272,7 @@ class Application:
 
         async def load_initial_frames(upto: int) -> list[EventFrame]:
             return (
-                await self.threads.run_in_thread(session_stream.build_session_init_frames, session_id, upto)
+                await self.threads.run_in_thread(session_stream.load_session_init_frames, session_id, upto)
                 if with_init
                 else []
             )
@@ -290,7 +290,7 @@ class Application:
     def build_session_channel(self, session_id: str | None) -> LiveChannel:
         return LiveChannel(
             session_stream.session_stream_topics(session_id),
-            lambda changes: self.threads.run_in_thread(session_stream.render_session_stream_frames, changes),
+            lambda changes: self.threads.run_in_thread(session_stream.load_session_stream_frames, changes),
         )
 
     async def require_session_stream_access(self, caller: KeyIdentity, session_id: str | None) -> None:

@@ -121,7 +121,7 @@ def convert_to_integer_column_value(value: Any, column: ModelColumn) -> tuple[An
         return value, ""
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
-    if isinstance(value, str) and column.units and (at := instants.parse_instant(value.strip())):
+    if isinstance(value, str) and column.units and (at := instants.parse_instant_or_none(value.strip())):
         return instants.instant_to_microseconds(at) // column.units, "was a date and became a count"
     number = value if isinstance(value, float) else parse_number(value)
     if number is None or not math.isfinite(number) or abs(number) > LARGEST:
@@ -180,7 +180,7 @@ def convert_to_bytes_column_value(value: Any, column: ModelColumn) -> tuple[Any,
 
 
 def convert_to_datetime_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
-    at = instants.parse_instant(value.strip()) if isinstance(value, str) else None
+    at = instants.parse_instant_or_none(value.strip()) if isinstance(value, str) else None
     if at is None:
         return None, "was not a date and time and is empty now"
     text = at.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ")
@@ -204,7 +204,7 @@ def normalize_value_for_comparison(value: Any, column: ModelColumn) -> Any:
     if column.instant:
         if isinstance(value, datetime):
             return instants.instant_to_microseconds(value if value.tzinfo else value.replace(tzinfo=UTC))
-        at = instants.parse_instant(value) if isinstance(value, str) else None
+        at = instants.parse_instant_or_none(value) if isinstance(value, str) else None
         return value if at is None else instants.instant_to_microseconds(at)
     if isinstance(value, bool):
         return int(value)

@@ -78,13 +78,13 @@ class SourceDatabase:
     def __init__(self, path: Path, work: Path | None = None) -> None:
         self.path = path
         self.replaced = 0  # texts that were not UTF-8
-        self.folder = create_database_copy_folder(work)
+        self.folder = create_folder_and_purge_copies(work)
         try:
             self.copied = sqlite_copy.copy_sqlite_tables(path, self.folder)
             if not self.copied.keys() & {table.name for table in TABLES}:
                 raise BadRequest(f"{path} has no table of ClotoCore or the Agent Coordinator.")
             self._file = sqlite3.connect(self.folder / "copy.db")
-            self._file.text_factory = self.decode_source_text
+            self._file.text_factory = self.decode_text_and_count_repairs
             if "events" in self.copied and "session_id" in self.copied["events"].columns:
                 place = self.copied["events"].copied_column_name("session_id")
                 self._file.execute(f"CREATE INDEX by_session ON events ({place})")  # ours
@@ -101,7 +101,7 @@ class SourceDatabase:
         """The tables that have no counterpart here."""
         return sorted(self.source_table_names - {table.name for table in TABLES})
 
-    def decode_source_text(self, raw: bytes) -> str:
+    def decode_text_and_count_repairs(self, raw: bytes) -> str:
         try:
             return raw.decode()
         except UnicodeDecodeError:
@@ -153,7 +153,7 @@ class SourceDatabase:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def create_database_copy_folder(work: Path | None) -> Path:
+def create_folder_and_purge_copies(work: Path | None) -> Path:
     try:
         if work is not None:
             work.mkdir(mode=0o700, parents=True, exist_ok=True)

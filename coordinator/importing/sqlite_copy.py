@@ -81,17 +81,17 @@ def copy_tables_with_retries(source: Path, folder: Path) -> dict[str, CopiedTabl
     if not can_read_sqlite_without_copy(source):
         return SqliteTableCopier(
             copy_database_files(source, folder), folder, writable=True
-        ).copy_source_database()
+        ).copy_source_tables_by_name()
     for _ in range(TRIES):
         try:
-            return SqliteTableCopier(source, folder, writable=False).copy_source_database()
+            return SqliteTableCopier(source, folder, writable=False).copy_source_tables_by_name()
         except sqlite3.OperationalError as problem:
             if problem.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
                 raise
             time.sleep(SHORT)  # a journal that a writer had just left is gone by now, or a crash left it
     return SqliteTableCopier(
         copy_database_files(source, folder), folder, writable=True
-    ).copy_source_database()
+    ).copy_source_tables_by_name()
 
 
 def require_sqlite_file(source: Path) -> None:
@@ -134,19 +134,19 @@ def copy_database_files(source: Path, folder: Path) -> Path:
     Raises BadRequest where somebody writes to them all the time.
     """
     for _ in range(TRIES):
-        before = database_file_stats(source)
+        before = database_file_sizes_and_times(source)
         target = folder / "files.db"
         for ending in ("", "-wal", "-journal"):
             sibling_database_path(target, ending).unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(sibling_database_path(source, ending), sibling_database_path(target, ending))
-        if database_file_stats(source) == before:
+        if database_file_sizes_and_times(source) == before:
             return target
         time.sleep(SHORT)
     raise BadRequest(f"{source} changes while it is copied. Try again when its program writes less.")
 
 
-def database_file_stats(source: Path) -> list[tuple[int, int] | None]:
+def database_file_sizes_and_times(source: Path) -> list[tuple[int, int] | None]:
     file_stats: list[tuple[int, int] | None] = []
     for ending in ("", "-wal", "-journal"):
         try:
@@ -167,7 +167,7 @@ class SqliteTableCopier:
     def __init__(self, source: Path, folder: Path, *, writable: bool) -> None:
         self.path, self.folder, self.writable = source, folder, writable
 
-    def copy_source_database(self) -> dict[str, CopiedTable]:
+    def copy_source_tables_by_name(self) -> dict[str, CopiedTable]:
         target = self.folder / "copy.db"
         target.unlink(missing_ok=True)
         self.db = sqlite3.connect(target, timeout=0, isolation_level=None, uri=True)
@@ -188,7 +188,7 @@ class SqliteTableCopier:
             if wal:
                 self.db.execute("BEGIN")  # readers and writers of a WAL do not meet: one moment of it all
             copied_tables = {name: CopiedTable(name, self.list_source_columns(name)) for name in names}
-            ends = {name: self.max_rowid_of_table(name) for name in names}
+            ends = {name: self.max_rowid_or_upper_bound(name) for name in names}
             for name, table in copied_tables.items():
                 self.copy_source_table(table, ends[name])
             if wal:
@@ -243,7 +243,7 @@ class SqliteTableCopier:
                 return name
         return None
 
-    def max_rowid_of_table(self, name: str) -> int:
+    def max_rowid_or_upper_bound(self, name: str) -> int:
         """Return the last row number there is now: what comes later belongs to a later moment."""
         rowid = self.find_rowid_name(CopiedTable(name, self.list_source_columns(name)))
         if rowid is None:

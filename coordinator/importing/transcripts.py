@@ -150,19 +150,19 @@ class TextShortener:
                 if self._in_text:
                     self._finish_string_with_omission_note()
                 self._in_text = not self._in_text
-                self._add_token(token)
+                self._append_token_within_limit(token)
             elif self._in_text and (self._left_out or self._text_bytes + len(token) > LONGEST_TEXT):
                 self._left_out += len(token)
             else:
                 self._text_bytes += len(token) if self._in_text else 0
-                self._add_token(token)
+                self._append_token_within_limit(token)
 
     def _finish_string_with_omission_note(self) -> None:
         if self._left_out:
-            self._add_token(f" (left out: {self._left_out:,} bytes)".encode())
+            self._append_token_within_limit(f" (left out: {self._left_out:,} bytes)".encode())
         self._text_bytes = self._left_out = 0
 
-    def _add_token(self, token: bytes) -> None:
+    def _append_token_within_limit(self, token: bytes) -> None:
         if len(self._out) <= LONGEST_LINE:
             self._out += token
 

@@ -45,7 +45,7 @@ class BodyAllowance:
     person: BodyLimit = STRANGER
     key: BodyLimit = STRANGER
 
-    def find_sender_limit(self, sender: str) -> BodyLimit:
+    def body_limit_of_sender(self, sender: str) -> BodyLimit:
         """Return the limit of `sender`: `key:1`, `person:2` or an address."""
         kind = sender.partition(":")[0]
         return {"person": self.person, "key": self.key}.get(kind, STRANGER)

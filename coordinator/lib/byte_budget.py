@@ -14,7 +14,7 @@ class ByteBudget:
         self._bytes_by_sender: Counter[str] = Counter()
         self._all = 0
 
-    def reserve_bytes_for_sender(self, sender: str, more: int, *, size: int, total: int) -> bool:
+    def try_reserve_sender_bytes(self, sender: str, more: int, *, size: int, total: int) -> bool:
         """Count `more` bytes of what has `size` by now; False where the sender, or all together, would hold too much.
 
         `total` is how many bytes there are for all.

@@ -12,7 +12,7 @@ from coordinator.lib import private_files
 NAME = "database.url"
 
 
-def read_database_url_from_folder(folder: Path) -> str:
+def secure_and_read_database_url(folder: Path) -> str:
     """Return the URL that the data folder names, or nothing. Raises PathNotPrivate, OSError."""
     path = folder / NAME
     private_files.make_file_private(path)

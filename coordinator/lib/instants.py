@@ -48,7 +48,7 @@ $body$
 
 
 @lru_cache(maxsize=4_096)  # an event's time is read several times on its way
-def parse_instant(text: str) -> datetime | None:
+def parse_instant_or_none(text: str) -> datetime | None:
     """Return the instant that `text` names, in UTC, or None where it names none."""
     match = _READABLE.fullmatch(text)
     if match is None:

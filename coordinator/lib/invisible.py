@@ -39,10 +39,10 @@ def reveal_invisible_characters(text: str) -> str:
 
     Odd spaces stay, and so does what joins the parts of one emoji.
     """
-    return UNUSUAL.sub(lambda match: reveal_character_at(text, match.start()), text)
+    return UNUSUAL.sub(lambda match: reveal_character_if_invisible(text, match.start()), text)
 
 
-def reveal_character_at(text: str, index: int) -> str:
+def reveal_character_if_invisible(text: str, index: int) -> str:
     char = text[index]
     if not is_invisible_character(char) or unicodedata.category(char) == "Zs":
         return char

@@ -18,7 +18,7 @@ def is_utf8_encodable(text: str) -> bool:
     return True
 
 
-def parse_database_id(text: str) -> int | None:
+def parse_database_id_or_none(text: str) -> int | None:
     """Return the id of a row that a text names in plain digits; None where it can be none."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
     return int(text) if is_number else None

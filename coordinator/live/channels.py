@@ -84,7 +84,7 @@ class StreamSubscriber:
         self._waiter: asyncio.Future[None] | None = None
         self._sending_since: float | None = None
 
-    def enqueue_blob(self, blob: FrameBlob) -> bool:
+    def try_enqueue_blob(self, blob: FrameBlob) -> bool:
         """Put a blob into the member's queue; False where the queue is full and the member must be cut off."""
         if (self._bytes + blob.size > MOST_BYTES and self._queue) or len(self._queue) >= MOST_BLOBS:
             return False
@@ -230,7 +230,7 @@ class LiveChannel:
     def _send_to_members(self, blob: FrameBlob) -> None:
         for member in list(self.members):
             part = blob.blob_after_change(member.after) if blob.first <= member.after else blob
-            if part.frames and not member.enqueue_blob(part):
+            if part.frames and not member.try_enqueue_blob(part):
                 log.info("a stream that reads too slowly is cut off")
                 self.members.discard(member)
                 member.abort_stream()
@@ -246,4 +246,4 @@ class LiveChannel:
             if member.is_client_stuck(now):
                 member.abort_stream()
             elif now - member.last_sign_of_life >= HEARTBEAT_EVERY:
-                member.enqueue_blob(HEARTBEAT)
+                member.try_enqueue_blob(HEARTBEAT)

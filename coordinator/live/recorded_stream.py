@@ -43,7 +43,7 @@ def session_stream_topics(session_id: str | None) -> WantedTopics:
     return WantedTopics(TOPICS if session_id is None else (f"{topic}:{session_id}" for topic in TOPICS))
 
 
-def build_session_init_frames(session_id: str | None, upto: int) -> list[EventFrame]:
+def load_session_init_frames(session_id: str | None, upto: int) -> list[EventFrame]:
     """Return the `init` frame: the newest sessions, or the one. Runs in a thread."""
     where, parameters = ("WHERE session_id = %s", [session_id]) if session_id is not None else ("", [])
     columns = ", ".join(map(column_as_text_sql, SESSION_COLUMNS))
@@ -54,7 +54,7 @@ def build_session_init_frames(session_id: str | None, upto: int) -> list[EventFr
     return [build_sse_frame(upto, "-ini-001", "init", encode({"sessions": sessions}))]
 
 
-def render_session_stream_frames(changes: Sequence[FeedChange]) -> list[EventFrame]:
+def load_session_stream_frames(changes: Sequence[FeedChange]) -> list[EventFrame]:
     """Return the frames of `changes`, in order, from the present rows. Runs in a thread.
 
     A row that was deleted meanwhile has no frame: its deletion follows.
@@ -68,11 +68,13 @@ def render_session_stream_frames(changes: Sequence[FeedChange]) -> list[EventFra
     frames = []
     for change in changes:
         if change.topic == "events":
-            event_frame = build_event_frame(change, events.get(int(change.key)))
+            event_frame = build_event_frame_or_none(change, events.get(int(change.key)))
         elif change.topic == "sessions":
-            event_frame = build_session_frame(change, sessions.get(change.key), deleted_runs[change.key])
+            event_frame = build_session_frame_or_none(
+                change, sessions.get(change.key), deleted_runs[change.key]
+            )
         else:
-            event_frame = build_failed_run_frame(change, runs.get(change.key))
+            event_frame = failed_run_frame_or_none(change, runs.get(change.key))
         if event_frame is not None:
             frames.append(event_frame)
     return frames
@@ -95,7 +97,7 @@ def column_as_text_sql(column: str) -> str:
     return column if column == "exit_code" else f"CAST({column} AS TEXT)"
 
 
-def build_event_frame(change: FeedChange, row: tuple[Any, ...] | None) -> EventFrame | None:
+def build_event_frame_or_none(change: FeedChange, row: tuple[Any, ...] | None) -> EventFrame | None:
     if row is None or change.op != "insert":
         return None
     values = list(row[1:])
@@ -123,7 +125,7 @@ def json_value_or_text(text: str | None) -> Any:
         return text
 
 
-def build_session_frame(
+def build_session_frame_or_none(
     change: FeedChange, row: tuple[Any, ...] | None, runs_deleted: int
 ) -> EventFrame | None:
     if change.op == "delete":
@@ -137,7 +139,7 @@ def build_session_frame(
     return build_sse_frame(change.id, "-sup-001", "session_updated", data)
 
 
-def build_failed_run_frame(change: FeedChange, row: tuple[Any, ...] | None) -> EventFrame | None:
+def failed_run_frame_or_none(change: FeedChange, row: tuple[Any, ...] | None) -> EventFrame | None:
     """Return `run_failed` for a run that no runner ever took: only those are reported, as recorded."""
     if row is None or row[RUN.index("status")] != "failed" or row[RUN.index("runner_id")] is not None:
         return None

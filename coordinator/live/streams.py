@@ -96,7 +96,7 @@ class LiveStreams:
     def recheck_permissions_of_open_streams(self) -> None:
         """Have every stream check whether its client may still listen: a key or user has changed."""
         for member in self.iterate_open_subscribers():
-            member.enqueue_blob(HEARTBEAT)
+            member.try_enqueue_blob(HEARTBEAT)
 
     def get_or_create_channel(self, name: Any, make: Callable[[], LiveChannel]) -> LiveChannel:
         """Return the channel of that name, made on first use; it is dropped with its last member."""

@@ -33,7 +33,7 @@ def fill_senders(apps: Any, schema_editor: Any) -> None:
         )
         rows = cursor.fetchall()
     for timestamp, actor, text in reversed(rows):
-        facts, at = read_facts(text), instants.parse_instant(str(timestamp))
+        facts, at = read_facts(text), instants.parse_instant_or_none(str(timestamp))
         if at is None or not isinstance(facts.get("profile"), str):
             continue
         at_us = instants.instant_to_microseconds(at)

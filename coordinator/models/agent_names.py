@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from django.db.models import Q
 
-from coordinator.lib.identifiers import build_agent_id
+from coordinator.lib.identifiers import derive_agent_id_from_name
 from coordinator.models.agents import Agent, AgentName
 from coordinator.models.runners import Blueprint
 from coordinator.models.sessions import list_distinct_session_values
@@ -43,12 +43,12 @@ class LinkedAgent:
     reason: LinkReason
 
 
-def find_linked_agents_of_names(names: Iterable[str | None]) -> dict[str, LinkedAgent]:
+def load_linked_agents_by_name(names: Iterable[str | None]) -> dict[str, LinkedAgent]:
     """Return the agent of each name that is linked to one."""
     requested_names = {name for name in names if name and "\0" not in name}  # PostgreSQL has no NUL
     if not requested_names:
         return {}
-    derived_ids = {name: build_agent_id(name) for name in requested_names}
+    derived_ids = {name: derive_agent_id_from_name(name) for name in requested_names}
     agents = dict(
         Agent.objects.filter(
             Q(pk__in=[*requested_names, *derived_ids.values()]) | Q(name__in=requested_names)
@@ -80,7 +80,7 @@ def find_linked_agents_of_names(names: Iterable[str | None]) -> dict[str, Linked
 
 def find_linked_agent(name: str | None) -> LinkedAgent | None:
     """Return the agent that a name is linked to, if any."""
-    return find_linked_agents_of_names([name]).get(name or "")
+    return load_linked_agents_by_name([name]).get(name or "")
 
 
 def list_all_agent_names() -> set[str]:
@@ -92,17 +92,19 @@ def list_all_agent_names() -> set[str]:
     }
 
 
-def list_agent_names(agent_id: str) -> dict[str, LinkReason]:
+def link_reasons_by_agent_name(agent_id: str) -> dict[str, LinkReason]:
     """Return every known name of an agent and why it is the agent's, its id first."""
-    linked = find_linked_agents_of_names(list_all_agent_names())
+    linked = load_linked_agents_by_name(list_all_agent_names())
     other_names = {name: link.reason for name, link in sorted(linked.items()) if link.agent_id == agent_id}
     return {agent_id: LinkReason.ID} | other_names
 
 
-def expand_agent_name(name: str) -> list[str]:
+def list_names_of_same_agent(name: str) -> list[str]:
     """Return every known name of the agent that a name is linked to; the name alone where it is linked to none."""
     agent = find_linked_agent(name)
-    return [name] if agent is None else list(dict.fromkeys([*list_agent_names(agent.agent_id), name]))
+    return (
+        [name] if agent is None else list(dict.fromkeys([*link_reasons_by_agent_name(agent.agent_id), name]))
+    )
 
 
 def agent_labels_by_id() -> dict[str, str]:
@@ -120,7 +122,7 @@ def list_agent_filter_choices(chosen: str | None = None) -> list[tuple[str, str]
     `chosen` means its agent, whichever of the agent's names it is.
     """
     names = list_distinct_session_values("agent_name", MOST_NAMES)
-    linked = find_linked_agents_of_names([*names, chosen])
+    linked = load_linked_agents_by_name([*names, chosen])
     choices = {name: name for name in [*names, chosen] if name and name not in linked}
     chosen_agent = linked.get(chosen or "")
     for agent in linked.values():

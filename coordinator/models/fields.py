@@ -45,7 +45,7 @@ DAY = timedelta(days=1)
 def to_aware_utc(value: Any) -> datetime:
     """Return an aware UTC datetime from a datetime or a readable text; ValueError for anything else."""
     if isinstance(value, str):
-        instant = instants.parse_instant(value) or parse_datetime(value)
+        instant = instants.parse_instant_or_none(value) or parse_datetime(value)
         if instant is None:
             raise ValueError(f"{value!r} names no instant.")
         value = instant
@@ -121,7 +121,7 @@ class IsoTextField(TimeField):
 
     def decode_instant(self, value: Any) -> datetime | None:
         """Return the instant that the text names."""
-        return instants.parse_instant(value) if isinstance(value, str) else None
+        return instants.parse_instant_or_none(value) if isinstance(value, str) else None
 
 
 class MsField(TimeField):
@@ -184,7 +184,7 @@ class SqlDateTimeField(TimeField):
         """Return the instant of the driver's datetime or of SQLite's text."""
         if isinstance(value, datetime):
             return value.replace(tzinfo=UTC) if timezone.is_naive(value) else value.astimezone(UTC)
-        return instants.parse_instant(value) if isinstance(value, str) else None
+        return instants.parse_instant_or_none(value) if isinstance(value, str) else None
 
     def select_format(self, compiler: SQLCompiler, sql: str, params: Any) -> SqlAndParams:
         """Read SQLite's text: of a bare DATETIME column its driver makes a datetime, or nothing of odd text."""

@@ -10,7 +10,7 @@ from django.conf import settings
 
 from coordinator.lib import instants, times
 from coordinator.lib.invisible import is_invisible_character
-from coordinator.lib.storable import parse_database_id
+from coordinator.lib.storable import parse_database_id_or_none
 from coordinator.models import (
     BudgetMark,
     DrivenSession,
@@ -101,7 +101,7 @@ def build_message_text(
 
 def find_budget_mark_of_notification(message: Notification) -> BudgetMark | None:
     """Return the mark of a budget that a message is about; None where it is gone."""
-    number = parse_database_id(message.request_id.removeprefix(BUDGET))
+    number = parse_database_id_or_none(message.request_id.removeprefix(BUDGET))
     return BudgetMark.objects.select_related("budget").filter(pk=number).first() if number else None
 
 
@@ -125,7 +125,7 @@ def build_budget_message_text(message: Notification) -> MessageText:
 
 def find_subscription_limit_of_notification(message: Notification) -> SubscriptionLimit | None:
     """Return the subscription's limit that a message is about; None where it is gone."""
-    number = parse_database_id(message.request_id.removeprefix(LIMIT))
+    number = parse_database_id_or_none(message.request_id.removeprefix(LIMIT))
     return SubscriptionLimit.objects.filter(pk=number).first() if number else None
 
 
@@ -169,7 +169,7 @@ def build_unguarded_calls_message_text(message: Notification) -> MessageText:
 
 def find_pending_sign_in_of_notification(message: Notification) -> McpAccessToken | None:
     """Return the sign-in that a message asks for; None where it is not needed any more."""
-    number = parse_database_id(message.request_id.removeprefix(SIGN_IN))
+    number = parse_database_id_or_none(message.request_id.removeprefix(SIGN_IN))
     token = McpAccessToken.objects.filter(pk=number).first() if number else None
     return token if token is not None and token.needs_sign_in else None
 

@@ -87,12 +87,16 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob("notifications:deliver", timedelta(seconds=2), notifications.start_due_deliveries),
     PeriodicJob("notifications:reconcile", timedelta(minutes=1), notifications.reconcile_delivery_jobs),
     PeriodicJob("budgets:notice", timedelta(seconds=5), budgets.record_reached_budgets),
-    PeriodicJob("budgets:programs", timedelta(hours=1), recording.correct_programs_of_usage_days, alone=True),
-    PeriodicJob("usage:fill", timedelta(seconds=5), usage_backfill.fill_usage_of_earlier_events, alone=True),
+    PeriodicJob(
+        "budgets:programs", timedelta(hours=1), recording.update_usage_day_agent_programs, alone=True
+    ),
+    PeriodicJob(
+        "usage:fill", timedelta(seconds=5), usage_backfill.backfill_usage_within_time_limit, alone=True
+    ),
     PeriodicJob("activity:count", timedelta(minutes=1), activity.refresh_due_activity_hours, alone=True),
     PeriodicJob("usage:price", timedelta(days=1), usage_backfill.price_unpriced_usage, alone=True),
     PeriodicJob("budgets:forget", timedelta(days=1), budgets.delete_old_budget_usage),
-    PeriodicJob("prune", timedelta(minutes=10), pruning.run_pruning_slice),
+    PeriodicJob("prune", timedelta(minutes=10), pruning.prune_slice_and_drop_partitions),
     PeriodicJob("gateway", timedelta(minutes=1), gateway_upkeep.clean_gateway_tables),
     PeriodicJob("feed:prune", timedelta(minutes=1), feed.prune_changes),
     PeriodicJob("events:adopt", timedelta(hours=1), events.add_new_missing_event_contexts, alone=True),

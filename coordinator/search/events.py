@@ -13,7 +13,7 @@ from datetime import datetime
 
 from coordinator.lib import instants
 from coordinator.models import Event, EventContext, Session
-from coordinator.models.agent_names import expand_agent_name
+from coordinator.models.agent_names import list_names_of_same_agent
 from coordinator.search.index import (
     IndexWalkResult,
     SearchLimits,
@@ -192,7 +192,7 @@ def build_search_labels_and_limits(
 ) -> tuple[list[list[SearchTerm]], SearchLimits] | None:
     """Return where the question looks, as labels and limits; None where no event can be."""
     groups: list[list[SearchTerm]] = [[term] for term in question.index_terms_for_session_kind_and_tool]
-    agent_names = tuple(expand_agent_name(question.agent)) if question.agent else ()
+    agent_names = tuple(list_names_of_same_agent(question.agent)) if question.agent else ()
     if agent_names:
         of_agent = Session.objects.filter(agent_name__in=agent_names).values_list("pk", flat=True)
         sessions = [SearchTerm((index_word_for_fact("session", pk),)) for pk in of_agent[: MOST_SESSIONS + 1]]
@@ -233,7 +233,7 @@ def build_event_hit(event: Event, texts: Sequence[str], terms: Sequence[SearchTe
     at = (
         instants.instant_from_microseconds(context.instant_us)
         if context
-        else instants.parse_instant(event.timestamp)
+        else instants.parse_instant_or_none(event.timestamp)
     )
     readable = [extract_readable_text(text) for text in texts]
     is_code = event.tool_name is not None

@@ -14,7 +14,7 @@ from django.db.models.expressions import RawSQL
 
 from coordinator.engine.values import case_insensitive_like_operator
 from coordinator.models import Event
-from coordinator.models.agent_names import expand_agent_name
+from coordinator.models.agent_names import list_names_of_same_agent
 from coordinator.search.paths import LONGEST
 
 MOST_FILES = 200  # that one question means
@@ -138,7 +138,7 @@ def query_file_touches(
         parameters.append(tool)
     if agent:
         joins += " JOIN sessions s ON s.session_id = e.session_id"
-        names = expand_agent_name(agent)
+        names = list_names_of_same_agent(agent)
         conditions.append(f"s.agent_name IN ({', '.join(['%s'] * len(names))})")
         parameters += names
     with connection.cursor() as cursor:

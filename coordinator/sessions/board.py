@@ -11,7 +11,7 @@ from django.db.models import Count, OuterRef, Subquery
 
 from coordinator.lib import instants
 from coordinator.models import Event, EventContext, PermissionContext, Session
-from coordinator.models.agent_names import LinkedAgent, find_linked_agents_of_names
+from coordinator.models.agent_names import LinkedAgent, load_linked_agents_by_name
 from coordinator.models.permissions import RequestStatus
 from coordinator.sessions import inactivity, titles
 from coordinator.sessions.statuses import AT_WORK
@@ -79,7 +79,7 @@ def load_session_board(now: datetime) -> Board:
     waiting = dict(requests.values_list("session_id").annotate(number=Count("*")))
     children = load_running_child_sessions(ids)
     shown_sessions = [*sessions, *(child for group in children.values() for child in group)]
-    agents = find_linked_agents_of_names(session.agent_name for session in shown_sessions)
+    agents = load_linked_agents_by_name(session.agent_name for session in shown_sessions)
     session_titles = titles.load_session_titles(ids)
     idle = inactivity.find_idle_session_ids(ids, now)
     rows = []

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db.models import Count, Min, QuerySet
 
 from coordinator.models import EventContext, PermissionRequest, Run, Runner, Session
-from coordinator.models.agent_names import LinkedAgent, find_linked_agents_of_names
+from coordinator.models.agent_names import LinkedAgent, load_linked_agents_by_name
 from coordinator.models.permissions import PermissionRequestQuerySet
 from coordinator.sessions import inactivity, titles
 from coordinator.usage import reading as usage
@@ -95,7 +95,7 @@ def load_dashboard_overview(
     decided = list(decisions.order_by("-approved_at")[:rows])
     recent = list(Session.objects.order_by("-created_at", "-pk")[:rows])
     session_titles = titles.load_session_titles(session.pk for session in recent)
-    linked = find_linked_agents_of_names(session.agent_name for session in recent)
+    linked = load_linked_agents_by_name(session.agent_name for session in recent)
     idle = inactivity.find_idle_session_ids(
         [session.pk for session in recent if session.status == Session.Status.RUNNING], now
     )

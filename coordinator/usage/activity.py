@@ -12,7 +12,7 @@ from django.db.models import QuerySet, Sum
 from coordinator.lib import instants
 from coordinator.lib.histograms import find_quantile_bound
 from coordinator.models import ActivityHour, CountedHour
-from coordinator.models.agent_names import LinkedAgent, find_linked_agents_of_names
+from coordinator.models.agent_names import LinkedAgent, load_linked_agents_by_name
 
 HOUR = 3_600_000  # milliseconds
 # The columns of durations with their upper bounds in milliseconds; what took longer is in one more.
@@ -99,7 +99,7 @@ def load_calls_by_hour(rows: QuerySet[ActivityHour]) -> dict[int, CallTotals]:
 def load_calls_by_agent_and_hour(rows: QuerySet[ActivityHour]) -> list[AgentHours]:
     """Return the calls of each agent by hour, the busiest first; the names of an agent count together."""
     grouped = list(rows.order_by().values_list("agent_name", "hour").annotate(sum_calls=Sum("calls")))
-    linked = find_linked_agents_of_names({name for name, _, _ in grouped})
+    linked = load_linked_agents_by_name({name for name, _, _ in grouped})
     agents: dict[str, AgentHours] = {}
     for name, hour, calls in grouped:
         agent = linked.get(name)

@@ -29,7 +29,7 @@ from django.db.models.functions import Coalesce
 
 from coordinator.lib import instants
 from coordinator.models import ModelRequestUsage, UsageDay, UsageFill
-from coordinator.models.agent_names import find_linked_agents_of_names
+from coordinator.models.agent_names import load_linked_agents_by_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ def load_usage_by_dimensions(
     names_of_sums = [f"sum_{name}" for name in FIELDS]
     agent_index = size - len(dimensions) + dimensions.index("agent") if "agent" in dimensions else None
     agents = (
-        find_linked_agents_of_names({row[agent_index] for row in usage_rows})
+        load_linked_agents_by_name({row[agent_index] for row in usage_rows})
         if agent_index is not None
         else {}
     )

@@ -187,7 +187,7 @@ def sign_out_person(request: HtmxHttpRequest) -> HttpResponse:
 def sign_out_other_browsers(request: HtmxHttpRequest) -> HttpResponse:
     """End all sessions of the person except this one."""
     assert isinstance(request.user, User)
-    count = membership.end_person_sessions(
+    count = membership.end_person_sessions_and_devices(
         request.user, by=request.user, now=timezone.now(), except_session=request.session.session_key
     )
     messages.success(request, f"You are signed out of {count} other browser{'' if count == 1 else 's'}.")

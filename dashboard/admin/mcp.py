@@ -89,7 +89,7 @@ class McpServerAdmin(ActionAdmin):
         mcp_servers.delete_server_with_grants(row.pk, actor=actor)
 
     def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
-        return mcp_servers.count_server_dependents([row.pk for row in rows])
+        return mcp_servers.count_server_dependents_by_kind([row.pk for row in rows])
 
 
 CREATED_AT = columns.time_column("created_at")

@@ -244,7 +244,7 @@ class PluginAdmin(OwnedRowsAdmin):
         plugins.delete_plugin(row.pk, actor=actor)
 
     def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
-        return plugins.count_plugin_dependents([row.pk for row in rows])
+        return plugins.count_plugin_dependents_by_kind([row.pk for row in rows])
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         return {"plugin_id": request.GET.get("plugin_id", "")}

@@ -123,7 +123,7 @@ def delete_agent_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
         "agent": agent,
         "problem": problem,
         "is_default": agent_id == agents.DEFAULT_AGENT,
-        "consequences": agents.count_agent_dependents([agent_id]),
+        "consequences": agents.count_agent_dependents_by_kind([agent_id]),
     }
     failed = problem and request.method == "POST"
     return render(request, "agents/delete.html", context, status=422 if failed else 200)

@@ -9,7 +9,7 @@ from django import forms
 
 from coordinator.actions.agents import agents
 from coordinator.lib import json_bounds
-from coordinator.lib.identifiers import build_agent_id
+from coordinator.lib.identifiers import derive_agent_id_from_name
 from coordinator.models import Agent, UnreadableText
 
 CAPABILITIES = "Separated by commas, for example Reasoning, Memory."
@@ -92,7 +92,7 @@ class NewAgentForm(AgentForm):
         """Derive the id from the name if the person typed none."""
         cleaned = super().clean() or {}
         if not cleaned.get("agent_id") and cleaned.get("name"):
-            cleaned["agent_id"] = build_agent_id(cleaned["name"])
+            cleaned["agent_id"] = derive_agent_id_from_name(cleaned["name"])
         return cleaned
 
 

@@ -27,9 +27,9 @@ from coordinator.models import (
 )
 from coordinator.models.agent_names import (
     LinkReason,
-    find_linked_agents_of_names,
-    list_agent_names,
+    link_reasons_by_agent_name,
     list_all_agent_names,
+    load_linked_agents_by_name,
 )
 from coordinator.sessions import titles
 from coordinator.sessions.unguarded_calls import describe_permission_mode
@@ -165,7 +165,7 @@ def load_agent_details(agent: Agent, now: datetime) -> AgentDetails:
     assigned = list(AgentPlugin.objects.filter(agent=agent).order_by("plugin_id"))
     plugin_settings = PluginSetting.objects.in_bulk()
     assigned_ids = {row.plugin_id for row in assigned}
-    linked = list_agent_names(agent.pk)
+    linked = link_reasons_by_agent_name(agent.pk)
     sessions = Session.objects.filter(agent_name__in=linked)
     names = load_agent_name_rows(linked, sessions)
     known_names = list_all_agent_names()
@@ -173,7 +173,7 @@ def load_agent_details(agent: Agent, now: datetime) -> AgentDetails:
     return AgentDetails(
         load_agent_rows([agent], now)[0],
         names,
-        sorted(known_names - find_linked_agents_of_names(known_names).keys()),
+        sorted(known_names - load_linked_agents_by_name(known_names).keys()),
         [(row, plugin_settings.get(row.plugin_id)) for row in assigned],
         sorted(set(plugin_settings) - assigned_ids - {None}),
         list(

@@ -88,7 +88,7 @@ def choose_or_default(choices: tuple[tuple[str, str], ...], value: str, otherwis
     return value if value in dict(choices) else otherwise
 
 
-def load_inbox_arrangement(request: HttpRequest) -> InboxArrangement:
+def arrangement_from_query_or_cookie(request: HttpRequest) -> InboxArrangement:
     """Return the arrangement in the query string or, without one, that in the person's cookie."""
     if has_inbox_arrangement_parameters(request.GET):
         return InboxArrangement.from_query(request.GET)
@@ -102,7 +102,7 @@ def has_inbox_arrangement_parameters(query: QueryDict) -> bool:
     return any(field.name in query for field in fields(InboxArrangement) if field.name != "all")
 
 
-def save_arrangement_cookie(
+def save_arrangement_cookie_if_chosen(
     arrangement: InboxArrangement, request: HttpRequest, response: HttpResponse
 ) -> HttpResponse:
     """Save the arrangement in the person's cookie if it came from the query string. Return the response."""

@@ -71,11 +71,11 @@ def split_spans_by_line(lines: Sequence[str], spans: Sequence[tuple[int, int]]) 
     return spans_by_line
 
 
-def build_request_backgrounds(groups: Sequence[Sequence[PermissionRequest]]) -> list[RequestBackground]:
+def load_request_backgrounds(groups: Sequence[Sequence[PermissionRequest]]) -> list[RequestBackground]:
     """Return the background of each group of requests for the same call, from the group's first request."""
     firsts = [group[0] for group in groups]
     request_ids = {row.request_id for group in groups for row in group}
-    previous_answers = describe_previous_answers_by_call(
+    previous_answers = load_previous_answers_by_call(
         {approvals.request_call_digest(row) for row in firsts}, request_ids
     )
     danger_marks = marks.load_danger_marks()
@@ -135,7 +135,7 @@ def drop_requested_call_from_activity(context: PermissionContext, activity: Rece
     return replace(activity, steps=activity.steps[:-1]) if ends_with_requested_call else activity
 
 
-def describe_previous_answers_by_call(calls: set[str], shown_ids: set[str]) -> dict[str, str]:
+def load_previous_answers_by_call(calls: set[str], shown_ids: set[str]) -> dict[str, str]:
     """Return how each call was answered before, in words, by its digest.
 
     Requests in `shown_ids` do not count.

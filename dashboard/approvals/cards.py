@@ -17,7 +17,7 @@ from coordinator.actions.plugins import plugin_permissions
 from coordinator.lib.invisible import has_invisible_character
 from coordinator.lib.lookalikes import has_lookalike_characters
 from coordinator.models import PermissionRequest, PermissionVote
-from coordinator.models.agent_names import LinkedAgent, find_linked_agents_of_names
+from coordinator.models.agent_names import LinkedAgent, load_linked_agents_by_name
 from coordinator.models.permissions import RequestStatus
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.limits import brakes
@@ -35,13 +35,13 @@ from coordinator.policy.requests.request_headlines import RequestAct, build_perm
 from coordinator.policy.suggestions import rules_for_requests
 from coordinator.secrets.masked_code import can_value_run_masked_secret
 from coordinator.sessions import titles
-from dashboard.approvals.background import RequestBackground, build_request_backgrounds
-from dashboard.approvals.edits import ToolCallEdit, build_tool_call_edit
+from dashboard.approvals.background import RequestBackground, load_request_backgrounds
+from dashboard.approvals.edits import ToolCallEdit, tool_call_edit_or_none
 from dashboard.approvals.excerpts import DangerExcerpts, build_danger_excerpts
 from dashboard.approvals.questions import (
     AnswerLine,
     QuestionDisplay,
-    build_question_display,
+    build_question_display_or_none,
     list_answer_lines,
 )
 from dashboard.approvals.rights import DecisionRights
@@ -80,7 +80,7 @@ def load_linked_agents_by_request(rows: Iterable[PermissionRequest]) -> dict[str
     """Return the agent to which each request's agent name is linked, by the request's id."""
     contexts = ((row.request_id, approvals.request_context(row)) for row in rows)
     names = {request_id: context.agent_id for request_id, context in contexts if context is not None}
-    agents = find_linked_agents_of_names(names.values())
+    agents = load_linked_agents_by_name(names.values())
     return {request_id: agents[name] for request_id, name in names.items() if name in agents}
 
 
@@ -303,7 +303,7 @@ class ApprovalCard:
     @cached_property
     def question(self) -> QuestionDisplay | None:
         """Return the question or plan that is asked; None if the request is only approved or denied."""
-        return build_question_display(self.first_request)
+        return build_question_display_or_none(self.first_request)
 
     @property
     def requester_summary(self) -> str:
@@ -383,7 +383,7 @@ class ApprovalCard:
         )
 
     @property
-    def has_equal_calls(self) -> bool:
+    def has_repeated_calls_by_requester(self) -> bool:
         """Return whether several decidable members are equal calls of one requester.
 
         Each approval runs one of them.
@@ -420,7 +420,7 @@ class ApprovalCard:
     def reasons_nobody_can_approve(self) -> list[str]:
         """Return, for administrators, why nobody can approve it under the current rows of Who decides."""
         problems = (
-            member.rights.explain_missing_approvers(member.row)
+            member.rights.explain_missing_approvers_to_admin(member.row)
             for member in self.waiting_members
             if member.rights
         )
@@ -500,7 +500,7 @@ class ApprovalCard:
     @cached_property
     def offered_edit(self) -> ToolCallEdit | None:
         """Return the edit that a person may make to the call; None if its requester cannot receive one."""
-        return build_tool_call_edit(self.first_request, with_rules=self.can_change_policy)
+        return tool_call_edit_or_none(self.first_request, with_rules=self.can_change_policy)
 
     @cached_property
     def has_invisible_characters(self) -> bool:
@@ -604,7 +604,7 @@ def build_approval_cards(
     )
     voted = load_votes_by_request(row for group in groups for row in group)
     agents = load_linked_agents_by_request(row for group in groups for row in group)
-    folders = find_gateway_session_folders(group[0] for group in groups)
+    folders = load_gateway_folders_by_session(group[0] for group in groups)
     has_brakes = bool(brakes.load_active_brakes())
 
     def build_card_member(row: PermissionRequest) -> CardMember:
@@ -624,7 +624,7 @@ def build_approval_cards(
             has_brakes
             and any(brakes.is_request_braked(row) for row in group if row.status == RequestStatus.PENDING),
         )
-        for (group, rest), glance in zip(drawn, build_request_backgrounds(groups), strict=True)
+        for (group, rest), glance in zip(drawn, load_request_backgrounds(groups), strict=True)
     ]
 
 
@@ -643,7 +643,7 @@ def split_group_at_form_limit(
     return [row for row in group if row.request_id not in later], rest
 
 
-def find_gateway_session_folders(rows: Iterable[PermissionRequest]) -> dict[str, str]:
+def load_gateway_folders_by_session(rows: Iterable[PermissionRequest]) -> dict[str, str]:
     """Return the folder of each session that requests calls at the gateway, by session id.
 
     Makes no query if there is none.

@@ -32,7 +32,7 @@ class ToolCallEdit:
         return min(12, max(2, (self.text or "").count("\n") + 2))
 
 
-def build_tool_call_edit(row: PermissionRequest, *, with_rules: bool) -> ToolCallEdit | None:
+def tool_call_edit_or_none(row: PermissionRequest, *, with_rules: bool) -> ToolCallEdit | None:
     """Return what a person can add to the approval of `row`; None if its program accepts no additions.
 
     Args:

@@ -135,14 +135,16 @@ class InboxPage:
     @property
     def previous_page_query(self) -> str:
         """Return the query string of the previous page; empty on the first page."""
-        return self.build_page_query(self.page.previous_page_number()) if self.page.has_previous() else ""
+        return (
+            self.build_page_query_string(self.page.previous_page_number()) if self.page.has_previous() else ""
+        )
 
     @property
     def next_page_query(self) -> str:
         """Return the query string of the next page; empty on the last page."""
-        return self.build_page_query(self.page.next_page_number()) if self.page.has_next() else ""
+        return self.build_page_query_string(self.page.next_page_number()) if self.page.has_next() else ""
 
-    def build_page_query(self, number: int) -> str:
+    def build_page_query_string(self, number: int) -> str:
         return f"?{self.arrangement.query_string}&page={number}"
 
     @property

@@ -153,7 +153,7 @@ class AnswerLine:
     answer: str
 
 
-def build_question_display(row: PermissionRequest) -> QuestionDisplay | None:
+def build_question_display_or_none(row: PermissionRequest) -> QuestionDisplay | None:
     """Return what a request asks; None if it is only approved or denied."""
     question_set = question_requests.parse_question_of_request(row)
     return None if question_set is None else QuestionDisplay(question_set)
@@ -258,19 +258,19 @@ def parse_utc_offset(text: str) -> tzinfo | None:
         return None
 
 
-def answer_each_request(form: Mapping[str, Any], user: User | AnonymousUser) -> DecisionOutcome:
+def answer_or_deny_each_request(form: Mapping[str, Any], user: User | AnonymousUser) -> DecisionOutcome:
     """Answer each request of a cleaned `AnswerForm`. A refusal does not stop the others."""
     decided: dict[str, PermissionRequest] = {}
     refusals: dict[str, str] = {}
     for request_id in form["ids"]:
         try:
-            decided[request_id] = answer_one_request(request_id, form, user)
+            decided[request_id] = answer_or_deny_request(request_id, form, user)
         except SignalboxError as refusal:
             refusals[request_id] = str(refusal.detail)
     return DecisionOutcome(decided, {}, refusals)
 
 
-def answer_one_request(
+def answer_or_deny_request(
     request_id: str, form: Mapping[str, Any], user: User | AnonymousUser
 ) -> PermissionRequest:
     if form["verdict"] in {"denied", DENY_AND_STOP}:

@@ -41,7 +41,7 @@ class ChosenRequest:
         return self.card.glance.danger_marks if self.card and self.card.glance else frozenset()
 
 
-def list_chosen_requests(
+def load_chosen_requests_with_state(
     chosen: Mapping[str, str], now: datetime, rights: DecisionRights, verdict: str
 ) -> list[ChosenRequest]:
     """Return the chosen requests with their current state, in the order of `chosen`."""

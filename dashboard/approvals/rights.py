@@ -68,7 +68,7 @@ class DecisionRights:
         is_open = rule is not None and rule.allows_any_approver and self.book.rule_approver_ids(rule)
         return "" if is_open else self.book.describe_request_deciders(row)
 
-    def explain_missing_approvers(self, row: PermissionRequest) -> str:
+    def explain_missing_approvers_to_admin(self, row: PermissionRequest) -> str:
         """Return, for administrators, why nobody can approve the request under the current rows.
 
         Empty if somebody can, and for other people.

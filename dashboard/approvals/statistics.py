@@ -123,7 +123,7 @@ def compute_approval_statistics(now: datetime, days: int, zone: ZoneInfo | None 
                 local = row.created_at.astimezone(zone or settings.LOCAL_ZONE)
                 waits_by_hour.setdefault(local.hour, []).append(wait)
     waits.sort()
-    columns, tallest = build_daily_decision_time_columns(waits_by_day, now, days)
+    columns, tallest = build_decision_columns_and_peak(waits_by_day, now, days)
     return ApprovalStatistics(
         days=days,
         requested=request_counts.total(),
@@ -236,7 +236,7 @@ def build_outcome_bar_of_plugin(
     return CountBar(plugin, number, 100 * number / most, tuple(parts))
 
 
-def build_daily_decision_time_columns(
+def build_decision_columns_and_peak(
     waits_by_day: Mapping[date, Sequence[timedelta]], now: datetime, days: int
 ) -> tuple[Sequence[DayColumn], timedelta | None]:
     """Return a column for each day, as high as its median time to decision, and the largest median."""

@@ -16,12 +16,12 @@ from dashboard.notifications import views as notifications
 app_name = "approvals"
 
 urlpatterns = [
-    path("", approvals.show_inbox, name="inbox"),
+    path("", approvals.show_inbox_and_save_arrangement, name="inbox"),
     path("decide/", approvals.decide_card_requests, name="decide"),
     path("answer/", question_views.answer_card_requests, name="answer"),
     path("set/", approval_sets.ask_to_confirm_chosen_requests, name="confirm-set"),
     path("set/decide/", approval_sets.decide_chosen_requests, name="decide-set"),
-    path("triage/", approval_sets.triage_chosen_requests, name="triage"),
+    path("triage/", approval_sets.assign_or_snooze_chosen_requests, name="triage"),
     path("seen/", approvals.record_requests_seen_view, name="seen"),
     path("one-by-one/", one_by_one.show_next_waiting_request, name="one-by-one"),
     path("history/", approval_history.list_approval_history, name="history"),
@@ -45,7 +45,7 @@ urlpatterns = [
         notifications.save_unguarded_call_notifications,
         name="notification-unguarded",
     ),
-    path("notifications/quiet/", notifications.save_quiet_hours, name="quiet-hours"),
+    path("notifications/quiet/", notifications.save_or_clear_quiet_hours, name="quiet-hours"),
     path("notifications/escalation/", escalation.show_escalation_steps, name="escalation"),
     path("notifications/escalation/add/", escalation.add_escalation_step_view, name="escalation-add"),
     path(
@@ -53,7 +53,7 @@ urlpatterns = [
         escalation.delete_escalation_step_view,
         name="escalation-remove",
     ),
-    path("<text:request_id>/always/", always.allow_request_always, name="always"),
+    path("<text:request_id>/always/", always.show_or_accept_always_allow, name="always"),
     path("<text:request_id>/revoke/", approvals.revoke_approval_view, name="revoke"),
     path("<text:request_id>/", approvals.show_permission_request, name="detail"),
 ]

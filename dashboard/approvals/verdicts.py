@@ -154,7 +154,7 @@ def decide_one_request(
     )
 
 
-def parse_chosen_requests(values: Iterable[str], *, most: int = MOST_AT_ONCE) -> dict[str, str]:
+def parse_chosen_request_digests(values: Iterable[str], *, most: int = MOST_AT_ONCE) -> dict[str, str]:
     """Return the digest of each chosen request, by its id.
 
     `values` are those of the cards' checkboxes (`ApprovalCard.decidable_requests_as_json`). Raises BadRequest if one is

@@ -35,7 +35,7 @@ def apply_brake_view(request: HtmxHttpRequest) -> HttpResponse:
         return render_brakes_page(request, form, status=422)
     data = form.cleaned_data
     try:
-        done = brakes.apply_brake(
+        done = brakes.apply_brake_and_stop_runs(
             data["reach"], data["name"], data["reason"], actor=person_actor(request.user), now=timezone.now()
         )
     except SignalboxError as refusal:

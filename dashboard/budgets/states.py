@@ -49,7 +49,7 @@ def load_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetState]:
     ]
 
 
-def find_budget_warnings_of_session(session: Session, now: datetime) -> Sequence[BudgetState]:
+def load_session_budgets_near_limit(session: Session, now: datetime) -> Sequence[BudgetState]:
     """Return the state of each budget that applies to the session and is used to 80 percent or more."""
     in_force = budgets.load_active_budgets()
     if not in_force:

@@ -16,7 +16,7 @@ from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.models import Budget, Session
 from coordinator.policy.limits.budgets import convert_budget_row
 from dashboard.budgets.forms import BudgetAmountForm, BudgetForm
-from dashboard.budgets.states import find_budget_warnings_of_session, list_current_budget_states
+from dashboard.budgets.states import list_current_budget_states, load_session_budgets_near_limit
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -109,7 +109,7 @@ def show_session_budget_warnings(request: HtmxHttpRequest, session_id: str) -> H
     session = get_object_or_404(Session, pk=session_id)
     context = {
         "session": session,
-        "budget_warnings": find_budget_warnings_of_session(session, timezone.now()),
+        "budget_warnings": load_session_budgets_near_limit(session, timezone.now()),
     }
     return render(request, "budgets/_of_session.html", context)
 

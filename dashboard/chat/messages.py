@@ -174,10 +174,10 @@ def build_chat_block(block: Any, files: Mapping[str, AttachmentFacts]) -> ChatBl
     facts = build_attachment_facts_of_block(block, files)
     if facts is not None:
         return ChatBlock(facts.kind, file=facts)
-    return build_text_block(block) or build_link_block(block) or build_unknown_block(block)
+    return build_text_block_or_none(block) or build_link_block_or_none(block) or build_json_chat_block(block)
 
 
-def build_text_block(block: Mapping[str, Any]) -> ChatBlock | None:
+def build_text_block_or_none(block: Mapping[str, Any]) -> ChatBlock | None:
     kind = block.get("type")
     text = next((v for name in ("text", "code", "content") if isinstance(v := block.get(name), str)), None)
     if text is None or kind not in {"text", "code"}:
@@ -185,7 +185,7 @@ def build_text_block(block: Mapping[str, Any]) -> ChatBlock | None:
     return ChatBlock(kind, text=text, language=str(block.get("language") or ""))
 
 
-def build_link_block(block: Mapping[str, Any]) -> ChatBlock | None:
+def build_link_block_or_none(block: Mapping[str, Any]) -> ChatBlock | None:
     """Return a link block for an HTTP URL, else None.
 
     The page does not load external files; it only links to them.
@@ -196,7 +196,7 @@ def build_link_block(block: Mapping[str, Any]) -> ChatBlock | None:
     return ChatBlock("link", url=url, title=str(block.get("filename") or url))
 
 
-def build_unknown_block(block: Mapping[str, Any]) -> ChatBlock:
+def build_json_chat_block(block: Mapping[str, Any]) -> ChatBlock:
     if block.get("type") == "tool_result":
         return build_tool_result_block(block)
     return ChatBlock("json", text=pretty_json(block), title=f"A block of kind {block.get('type')}")

@@ -10,7 +10,7 @@ from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
 from coordinator.chat import reading as chat
-from coordinator.chat.content import message_search_text
+from coordinator.chat.content import masked_message_search_text
 from coordinator.chat.presence import agent_presence_status
 from coordinator.models import Agent, ChatMessage
 from coordinator.models.chat import ChatSource
@@ -30,7 +30,7 @@ class ChatRow:
     def last_message_preview(self) -> str:
         if self.last is None:
             return "No messages yet"
-        preview_text = preview_markdown(message_search_text(self.last.content), BEGINNING)
+        preview_text = preview_markdown(masked_message_search_text(self.last.content), BEGINNING)
         speaker = (
             "" if self.last.source == ChatSource.AGENT else f"{self.last.user_id.removeprefix('key:')}: "
         )

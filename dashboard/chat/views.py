@@ -60,7 +60,7 @@ def show_chat_thread(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """
     agent = find_chat_agent_or_404(agent_id)
     try:
-        page, at_end = load_thread_page(request, agent)
+        page, at_end = load_thread_page_with_end(request, agent)
     except BadRequest as problem:
         return HttpResponse(str(problem.detail), status=400)
     context = {
@@ -74,7 +74,7 @@ def show_chat_thread(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
         "rows": load_chat_rows(request.user),
         "current": agent.pk,
         "status": agent_presence_status(agent, timezone.now()),
-        "delivery": chat.find_newest_message_delivery(agent.pk),
+        "delivery": chat.newest_user_message_delivery_state(agent.pk),
         "target": request.GET.get("message", ""),
         "at_end": at_end,
         "most_bytes": settings.ATTACHMENT_MAX_BYTES,
@@ -82,7 +82,7 @@ def show_chat_thread(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     return render(request, "chat/thread.html", context)
 
 
-def load_thread_page(request: HtmxHttpRequest, agent: Agent) -> tuple[chat.ChatMessagePage, bool]:
+def load_thread_page_with_end(request: HtmxHttpRequest, agent: Agent) -> tuple[chat.ChatMessagePage, bool]:
     """Return the requested messages, and whether they include the newest one."""
     if before := request.GET.get("before"):
         return chat.load_older_messages(agent.pk, chat.parse_message_position(before)), False
@@ -117,7 +117,7 @@ def show_agent_presence(request: HtmxHttpRequest, agent_id: str) -> HttpResponse
 def show_delivery_of_newest_message(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Return the delivery state of the newest message that a person sent to the agent."""
     agent = find_chat_agent_or_404(agent_id)
-    context = {"agent": agent, "delivery": chat.find_newest_message_delivery(agent.pk)}
+    context = {"agent": agent, "delivery": chat.newest_user_message_delivery_state(agent.pk)}
     return render(request, "chat/_delivery.html", context)
 
 
@@ -127,7 +127,7 @@ def show_delivery_of_newest_message(request: HtmxHttpRequest, agent_id: str) -> 
 def send_chat_message(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Send a message to an agent. A script gets the message's HTML, or the error as JSON."""
     try:
-        message = post_typed_message(request, agent_id)
+        message = submit_or_find_typed_message(request, agent_id)
     except SignalboxError as refusal:
         return build_chat_refusal_response(request, agent_id, refusal)
     if not wants_fragment(request):
@@ -136,7 +136,7 @@ def send_chat_message(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     return render(request, "chat/_message.html", {"shown": chat_message})
 
 
-def post_typed_message(request: HtmxHttpRequest, agent_id: str) -> ChatMessage:
+def submit_or_find_typed_message(request: HtmxHttpRequest, agent_id: str) -> ChatMessage:
     text = request.POST.get("text", "").replace("\r\n", "\n").strip()
     message_id = request.POST.get("id") or None
     speaker = actions.build_person_speaker(request.user)

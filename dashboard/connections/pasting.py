@@ -62,7 +62,7 @@ def list_connectable_agents() -> list[tuple[str, str]]:
     return [(name, agent.title) for name, agent in CONNECTABLE_AGENTS.items()]
 
 
-def build_agent_setup(name: str, url: str) -> AgentSetup | None:
+def build_agent_setup_or_none(name: str, url: str) -> AgentSetup | None:
     """Return what an agent's page shows for a server at `url`; None if there is no such agent."""
     agent = CONNECTABLE_AGENTS.get(name)
     if agent is None:
@@ -75,10 +75,12 @@ def build_agent_setup(name: str, url: str) -> AgentSetup | None:
         agent.was_run,
         build_config_blocks(agent, HookInvocation(("signalbox",), url, A_KEY)),
         http=render_claude_settings(url) if is_claude else None,
-        managed=build_managed_settings(agent, HookInvocation(("signalbox",), url)) if is_claude else None,
+        managed=build_managed_settings_json(agent, HookInvocation(("signalbox",), url))
+        if is_claude
+        else None,
         managed_http=render_claude_settings(url, managed=True) if is_claude else None,
         plugin=f"~/{agent.home}/{agent.plugin}" if agent.plugin else None,
-        gateway=build_gateway_config_block(agent, HookInvocation(("signalbox",), url, A_KEY, gateway=True)),
+        gateway=build_gateway_config_or_none(agent, HookInvocation(("signalbox",), url, A_KEY, gateway=True)),
         from_projects=agent.from_projects,
     )
 
@@ -93,7 +95,7 @@ def build_mcp_client_config_blocks(url: str) -> list[ConfigBlock]:
     ]
 
 
-def build_gateway_config_block(agent: ConnectableAgent, call: HookInvocation) -> ConfigBlock | None:
+def build_gateway_config_or_none(agent: ConnectableAgent, call: HookInvocation) -> ConfigBlock | None:
     """Return the settings that give an agent the gateway, as `signalbox connect` writes them.
 
     None if the agent has no such settings.
@@ -139,7 +141,7 @@ def build_shell_exports(url: str, key: str) -> str:
     return f"export {URL_VARIABLE}={url}\nexport {KEY_VARIABLE}={key}"
 
 
-def build_managed_settings(agent: ConnectableAgent, call: HookInvocation) -> str:
+def build_managed_settings_json(agent: ConnectableAgent, call: HookInvocation) -> str:
     """Return managed settings with our hooks, which users of the machine cannot remove."""
     assert agent.build_entries is not None
     return json.dumps(

@@ -225,7 +225,7 @@ def render_agent_connection_page(
     status: int = 200,
 ) -> HttpResponse:
     address = addresses.server_address_for_programs(request)
-    program = pasting.build_agent_setup(name, address)
+    program = pasting.build_agent_setup_or_none(name, address)
     if program is None:
         raise Http404
     context = {

@@ -68,7 +68,7 @@ RowForms = forms.formset_factory(
 )
 
 
-def list_decider_choices(book: DeciderBook) -> dict[str, Choices]:
+def build_decider_form_kwargs(book: DeciderBook) -> dict[str, Choices]:
     """Return the groups and people that a row can name, for DecidingRuleForm."""
     people = [(pk, user.get_username()) for pk, user in book.approvers_by_id.items()]
     known_ids = set(dict(people))
@@ -81,20 +81,20 @@ def list_decider_choices(book: DeciderBook) -> dict[str, Choices]:
     }
 
 
-def build_deciding_rule_forms(book: DeciderBook) -> Any:
+def build_deciding_rule_formset(book: DeciderBook) -> Any:
     """Return the formset of the saved rows, with an empty one at the end."""
     names = (*TERMS, "groups", "people", "needed")
     initial = [{name: convert_tuple_to_list(getattr(rule, name)) for name in names} for rule in book.rules]
-    return RowForms(initial=initial, form_kwargs=list_decider_choices(book))
+    return RowForms(initial=initial, form_kwargs=build_decider_form_kwargs(book))
 
 
 def convert_tuple_to_list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def build_posted_deciding_rule_forms(data: Any, book: DeciderBook) -> Any:
+def build_posted_deciding_rule_formset(data: Any, book: DeciderBook) -> Any:
     return RowForms(
-        data, initial=build_deciding_rule_forms(book).initial, form_kwargs=list_decider_choices(book)
+        data, initial=build_deciding_rule_formset(book).initial, form_kwargs=build_decider_form_kwargs(book)
     )
 
 
@@ -155,7 +155,9 @@ class MomentField(forms.CharField):
         text = super().clean(value)
         if not text:
             return None
-        instant = instants.parse_instant(text if len(text) != len("2026-01-01T00:00") else f"{text}:00")
+        instant = instants.parse_instant_or_none(
+            text if len(text) != len("2026-01-01T00:00") else f"{text}:00"
+        )
         if instant is None:
             raise forms.ValidationError("Enter a date and a time.")
         return instant

@@ -16,7 +16,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.identity.roles import ADMIN, ROLES, has_role
-from coordinator.lib.storable import parse_database_id
+from coordinator.lib.storable import parse_database_id_or_none
 from coordinator.models import Agent, McpServer, PermissionRequest, Session
 from coordinator.policy.deciders import decider_book as policy
 from coordinator.policy.deciders import rules as deciding_rules
@@ -49,7 +49,7 @@ def save_deciding_rules_view(request: HtmxHttpRequest) -> HttpResponse:
     """Save the rows. If that is refused, show them again with the reason."""
     book = policy.load_decider_book(timezone.now())
     posted, version = (
-        forms.build_posted_deciding_rule_forms(request.POST, book),
+        forms.build_posted_deciding_rule_formset(request.POST, book),
         request.POST.get("version", ""),
     )
     if not posted.is_valid():
@@ -79,14 +79,14 @@ def render_deciders_page(
     book, user = policy.load_decider_book(timezone.now()), signed_in_user_of_request(request)
     own = Group.objects.exclude(name__in=ROLES).prefetch_related("user_set").order_by("name")
     context = {
-        "forms": posted if posted is not None else forms.build_deciding_rule_forms(book),
+        "forms": posted if posted is not None else forms.build_deciding_rule_formset(book),
         "version": version if version is not None else deciding_rules.deciding_rules_version(book.rules),
         "problem": problem,
         "troubles": book.find_rule_problems(),
         "preview": preview_deciders(request.GET, book),
         "groups": [(group, forms.build_group_form(group, book)) for group in own],
         "new_group": forms.DeciderGroupForm(
-            known_people=forms.list_decider_choices(book)["known_people"], auto_id="new-%s"
+            known_people=forms.build_decider_form_kwargs(book)["known_people"], auto_id="new-%s"
         ),
         "delegations": list_delegation_lines(user, book.now, may_all=has_role(user, ADMIN)),
         "offered": list_name_suggestions_by_field(),
@@ -151,7 +151,9 @@ def delete_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpRe
 def parse_posted_group(request: HtmxHttpRequest) -> tuple[str, list[int], str]:
     """Return the posted name, people and version of a group. The action validates them."""
     posted_people = request.POST.getlist("people")
-    people = [person_id for text in posted_people if (person_id := parse_database_id(text)) is not None]
+    people = [
+        person_id for text in posted_people if (person_id := parse_database_id_or_none(text)) is not None
+    ]
     return request.POST.get("name", ""), people, request.POST.get("seen", "")
 
 
@@ -180,7 +182,7 @@ def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
             now=timezone.now(),
             reason=cleaned_data["reason"],
         )
-        receiver = delegations.load_delegation_usernames([delegation])[delegation.receiver_id]
+        receiver = delegations.load_delegation_usernames_by_id([delegation])[delegation.receiver_id]
         messages.success(request, f"{receiver} may decide for you in that time.")
     return redirect("accounts:account")
 

@@ -124,7 +124,7 @@ def verify_offered_identity_proof(
     if "password" not in ways:
         accounts.record_failed_sign_in(attempt, now)
         raise Forbidden("This is not one of your unused recovery codes. Try again.")
-    accounts.verify_sign_in_password(request.user, offered.password, attempt, now)
+    accounts.confirm_password_and_audit(request.user, offered.password, attempt, now)
     return "password"
 
 
@@ -173,7 +173,7 @@ def render_identity_confirmation_page(
             "is_wrong": refusal is not None,
             "ways": ways,
             "passkey_problem": find_passkey_address_problem(request.scheme or "", request.get_host()),
-            "sent": list_form_pairs(request.POST),
+            "sent": list_form_pairs_without_csrf(request.POST),
             "lost_files": bool(request.FILES),
         }
         answer = render(request, "accounts/confirm.html", context, status=status)
@@ -184,7 +184,7 @@ def render_identity_confirmation_page(
     return answer
 
 
-def list_form_pairs(form: QueryDict) -> list[tuple[str, object]]:
+def list_form_pairs_without_csrf(form: QueryDict) -> list[tuple[str, object]]:
     return [
         (name, value) for name, values in form.lists() if name != "csrfmiddlewaretoken" for value in values
     ]

@@ -57,7 +57,7 @@ def build_web_app_manifest() -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def build_service_worker() -> str:
+def build_service_worker_source() -> str:
     """Return the service worker's source, preceded by what it must know about this release."""
     source = Path(settings.BASE_DIR, SOURCE).read_text()
     worker_settings = {

@@ -84,7 +84,7 @@ def read_picture(name: str) -> bytes:
     return bytes((settings.HELP_FOLDER / "pictures" / f"{name}.webp").read_bytes())
 
 
-def help_page_list_for_readme() -> str:
+def readme_help_list_markdown() -> str:
     """Return the list of pages for README.md."""
     return "\n".join(
         f"- **{subject}:** " + ", ".join(f"[{page.title}](.docs/{page.name}.md)" for page in pages)
@@ -92,7 +92,7 @@ def help_page_list_for_readme() -> str:
     )
 
 
-def help_page_list_for_docs_index() -> str:
+def docs_index_help_markdown() -> str:
     """Return the list of pages for .docs/README.md, with their summaries."""
     return "\n\n".join(
         f"## {subject}\n\n" + "\n".join(f"- [{page.title}]({page.name}.md): {page.summary}" for page in pages)
@@ -102,5 +102,5 @@ def help_page_list_for_docs_index() -> str:
 
 if __name__ == "__main__":
     sys.stdout.write(
-        f"README.md:\n{help_page_list_for_readme()}\n\n.docs/README.md:\n{help_page_list_for_docs_index()}\n"
+        f"README.md:\n{readme_help_list_markdown()}\n\n.docs/README.md:\n{docs_index_help_markdown()}\n"
     )

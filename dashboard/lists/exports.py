@@ -38,7 +38,7 @@ def iterate_csv_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]])
     writer.writerow(columns)
     for row in rows:
         yield read_and_clear_csv_buffer(line)
-        writer.writerow([format_csv_cell(row.get(column)) for column in columns])
+        writer.writerow([format_csv_cell_without_formula(row.get(column)) for column in columns])
     yield read_and_clear_csv_buffer(line)
 
 
@@ -49,7 +49,7 @@ def read_and_clear_csv_buffer(line: io.StringIO) -> str:
     return text
 
 
-def format_csv_cell(value: Any) -> str:
+def format_csv_cell_without_formula(value: Any) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

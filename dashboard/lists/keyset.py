@@ -37,8 +37,8 @@ def load_keyset_page(rows: QuerySet[M], query: QueryDict, size: int = PAGE) -> K
         newer_rows = list(older_rows.order_by("-pk")[: size + 1])
         has_newer, has_older = before is not None, len(newer_rows) > size
         newer_rows = newer_rows[:size]
-    newer = build_keyset_query(query, after=newer_rows[0].pk) if has_newer and newer_rows else ""
-    older = build_keyset_query(query, before=newer_rows[-1].pk) if has_older and newer_rows else ""
+    newer = build_keyset_query_string(query, after=newer_rows[0].pk) if has_newer and newer_rows else ""
+    older = build_keyset_query_string(query, before=newer_rows[-1].pk) if has_older and newer_rows else ""
     return KeysetPage(newer_rows, newer, older)
 
 
@@ -47,7 +47,7 @@ def parse_row_id(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-def build_keyset_query(query: QueryDict, **keyset: Any) -> str:
+def build_keyset_query_string(query: QueryDict, **keyset: Any) -> str:
     new_query = query.copy()
     new_query.pop("before", None)
     new_query.pop("after", None)

@@ -53,7 +53,7 @@ def build_display_of_unknown_tool(name: str, tool_input: Any, output: Any) -> Ca
     return CallDisplay(
         icon="tool",
         name=name,
-        title=mcp.summarize_arguments(tool_input),
+        title=mcp.first_line_of_main_argument(tool_input),
         inputs=build_value_parts(tool_input),
         outputs=build_output_parts(output),
     )

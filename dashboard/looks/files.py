@@ -17,7 +17,7 @@ from dashboard.looks.parts import (
     build_diff_part,
     build_output_parts,
     build_text_part,
-    extract_output_text,
+    extract_output_text_or_none,
     first_string_of_fields,
     format_line_count,
 )
@@ -31,7 +31,7 @@ def build_file_read_call_display(name: str, tool_input: dict[str, Any], output: 
     if not path:
         return None
     file = output.get("file") if isinstance(output, dict) else None
-    text = file.get("content") if isinstance(file, dict) else extract_output_text(output)
+    text = file.get("content") if isinstance(file, dict) else extract_output_text_or_none(output)
     outputs = (
         [build_text_part(text, kind="code", filename=path_file_name(path), label="Content")]
         if isinstance(text, str)
@@ -87,7 +87,7 @@ def build_file_edit_call_display(name: str, tool_input: dict[str, Any], output: 
     if not path or not changes:
         return None
     fields.remove_fields(*PATHS)
-    lines = [line for before, after in changes for line in diff_text_lines(before, after)]
+    lines = [line for before, after in changes for line in iterate_text_diff_lines(before, after)]
     return CallDisplay(
         "edit",
         name,
@@ -101,7 +101,7 @@ def build_file_edit_call_display(name: str, tool_input: dict[str, Any], output: 
     )
 
 
-def diff_text_lines(old: str, new: str) -> Iterator[Line]:
+def iterate_text_diff_lines(old: str, new: str) -> Iterator[Line]:
     """Yield the lines of a diff with the signs ` `, `-`, `+`, and `@` between distant changes."""
     return diffs.walk_diff_hunks(old.splitlines(), new.splitlines())
 
@@ -146,7 +146,7 @@ def build_file_search_call_display(name: str, tool_input: dict[str, Any], output
     where = first_string_of_fields(tool_input, "path", "target_directory", "directory")
     names = output.get("filenames") if isinstance(output, dict) else None
     content = first_string_of_fields(output, "content") if isinstance(output, dict) else ""
-    text = extract_output_text(output)
+    text = extract_output_text_or_none(output)
     if isinstance(names, list) or content:
         files = [str(line) for line in names] if isinstance(names, list) else []
         search_result = content or "\n".join(files)
@@ -179,7 +179,7 @@ def build_directory_listing_call_display(
     name: str, tool_input: dict[str, Any], output: Any
 ) -> CallDisplay | None:
     path = first_string_of_fields(tool_input, "path", "directory", "relative_workspace_path")
-    text, fields = extract_output_text(output), InputFields(tool_input)
+    text, fields = extract_output_text_or_none(output), InputFields(tool_input)
     fields.remove_fields("path", "directory")
     return CallDisplay(
         "file",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dashboard.looks.parts import MOST_FACTS, DisplayPart, Line, build_value_parts, shorten_text
+from dashboard.looks.parts import MOST_FACTS, DisplayPart, Line, build_value_parts, shorten_text_with_cut_flag
 from dashboard.text import diffs, json_text
 
 COMMANDS = ("command", "cmd", "script")
@@ -27,9 +27,9 @@ def build_exact_input_parts_for_approver(value: Any) -> list[DisplayPart]:
     if value is None:
         return []
     if not isinstance(value, Mapping):
-        return [*build_exact_field_parts({"Input": value})]
+        return [*iterate_exact_field_parts({"Input": value})]
     fields = InputFields(value, exact=True)
-    acting = [*fields.pop_command_as_parts(), *build_exact_change_parts(fields.pop_text_changes())]
+    acting = [*fields.pop_command_as_parts(), *iterate_exact_change_parts(fields.pop_text_changes())]
     if any(name in fields.left for name in PATHS):
         acting += fields.pop_file_content_as_parts()
     return [*acting, *fields.build_remaining_parts()]
@@ -62,7 +62,7 @@ class InputFields:
 
     def build_parts_of_popped_text(self, text: str, **options: Any) -> list[DisplayPart]:
         """Return the part of a text that was removed; no part if it is empty."""
-        short, cut = (text, False) if self.exact else shorten_text(text)
+        short, cut = (text, False) if self.exact else shorten_text_with_cut_flag(text)
         kind = options.pop("kind", "text")
         return [DisplayPart(kind, short, cut=cut, exact=self.exact, **options)] if text else []
 
@@ -122,7 +122,7 @@ class InputFields:
         The short form leaves out fields that are None or false.
         """
         if self.exact:
-            return [*build_exact_field_parts(self.left)]
+            return [*iterate_exact_field_parts(self.left)]
         return build_value_parts(
             {
                 name: field_value
@@ -133,11 +133,11 @@ class InputFields:
         )
 
 
-def build_exact_change_parts(changes: list[Change]) -> Iterator[DisplayPart]:
+def iterate_exact_change_parts(changes: list[Change]) -> Iterator[DisplayPart]:
     """Yield each change as a diff with all lines of both texts, or as both texts if they are too large."""
     for number, (before, after) in enumerate(changes, start=1):
         label = f"Change {number} of {len(changes)}" if len(changes) > 1 else "Change"
-        lines: list[Line] | None = diffs.diff_with_all_lines(before.split("\n"), after.split("\n"))
+        lines: list[Line] | None = diffs.diff_all_lines_or_none(before.split("\n"), after.split("\n"))
         if lines is not None:
             yield DisplayPart("diff", lines, label, exact=True)
         else:
@@ -145,7 +145,7 @@ def build_exact_change_parts(changes: list[Change]) -> Iterator[DisplayPart]:
             yield DisplayPart("text", after, f"{label}, after", exact=True)
 
 
-def build_exact_field_parts(fields: Mapping[str, Any]) -> Iterator[DisplayPart]:
+def iterate_exact_field_parts(fields: Mapping[str, Any]) -> Iterator[DisplayPart]:
     """Yield short values as one table, then a part for each longer value.
 
     If there are too many fields, yield all of them as one JSON text.

@@ -8,7 +8,7 @@ from dashboard.looks.parts import (
     CallDisplay,
     build_output_parts,
     build_value_parts,
-    extract_output_text,
+    extract_output_text_or_none,
     format_line_count,
 )
 
@@ -33,19 +33,19 @@ TELLING = (
 def build_mcp_call_display(name: str, tool_input: Any, output: Any) -> CallDisplay:
     """Return the display of an MCP tool: its server as a tag, its main argument as the title."""
     server, _, tool = name.removeprefix("mcp__").partition("__")
-    text = extract_output_text(output)
+    text = extract_output_text_or_none(output)
     return CallDisplay(
         icon="mcp",
         name=tool or server,
         server=server if tool else "",
-        title=summarize_arguments(tool_input),
+        title=first_line_of_main_argument(tool_input),
         note=summarize_mcp_output(text),
         inputs=build_value_parts(tool_input),
         outputs=build_output_parts(output),
     )
 
 
-def summarize_arguments(arguments: Any) -> str:
+def first_line_of_main_argument(arguments: Any) -> str:
     """Return the first line of the main argument, by which this call differs from others of its tool."""
     if not isinstance(arguments, dict):
         return arguments.strip().partition("\n")[0][:200] if isinstance(arguments, str) else ""

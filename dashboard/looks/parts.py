@@ -117,7 +117,7 @@ def should_draw_full_length() -> bool:
     return _whole.get()
 
 
-def shorten_text(text: str) -> tuple[str, bool]:
+def shorten_text_with_cut_flag(text: str) -> tuple[str, bool]:
     """Return the beginning of `text` that a row shows, and whether there is more."""
     if should_draw_full_length():
         return text, False
@@ -127,7 +127,7 @@ def shorten_text(text: str) -> tuple[str, bool]:
 
 
 def build_text_part(text: str, **options: Any) -> DisplayPart:
-    short, cut = shorten_text(text)
+    short, cut = shorten_text_with_cut_flag(text)
     return DisplayPart(options.pop("kind", "text"), short, cut=cut, **options)
 
 
@@ -175,7 +175,7 @@ def build_error_part(text: str) -> DisplayPart:
     return build_program_output_part(text, kind="error", label="Error")
 
 
-def extract_output_text(value: Any) -> str | None:
+def extract_output_text_or_none(value: Any) -> str | None:
     """Return the text of a tool's output; None if it is more than text."""
     if isinstance(value, str):
         return value
@@ -184,7 +184,7 @@ def extract_output_text(value: Any) -> str | None:
             set(value) <= {"content", "isError", "is_error", "structuredContent", "_meta"}
             and "content" in value
         ):
-            return extract_output_text(value["content"])
+            return extract_output_text_or_none(value["content"])
         for key in ("text", "output", "result", "stdout"):
             if isinstance(value.get(key), str) and len(value) <= 2:
                 return str(value[key])
@@ -201,7 +201,7 @@ def is_text_block(block: Any) -> bool:
 def build_output_parts(value: Any, label: str = "Output", **options: Any) -> list[DisplayPart]:
     if value is None:
         return []
-    text = extract_output_text(value)
+    text = extract_output_text_or_none(value)
     if text is not None:
         return (
             [build_program_output_part(text, label=label, **options)]
@@ -210,7 +210,7 @@ def build_output_parts(value: Any, label: str = "Output", **options: Any) -> lis
         )
     blocks = extract_content_blocks(value)
     if any(isinstance(block, dict) and "type" in block for block in blocks):
-        return list(build_block_parts(blocks, label))
+        return list(iterate_content_block_parts(blocks, label))
     return build_value_parts(value, label)
 
 
@@ -226,7 +226,7 @@ def extract_content_blocks(value: Any) -> list[Any]:
     return blocks if isinstance(blocks, list) else []
 
 
-def build_block_parts(blocks: Iterable[Any], label: str) -> Iterator[DisplayPart]:
+def iterate_content_block_parts(blocks: Iterable[Any], label: str) -> Iterator[DisplayPart]:
     blocks = list(blocks)
     for number, block in enumerate(blocks[:MOST_FACTS]):
         if is_text_block(block):
@@ -291,7 +291,7 @@ def build_json_part(value: Any, label: str = "") -> DisplayPart:
     if should_draw_full_length():
         text, complete = json_text.format_json(hide_long_base64(value)), True
     else:
-        text, complete = json_text.format_json_beginning(value, most=SHOW_CHARACTERS)
+        text, complete = json_text.format_json_beginning_with_flag(value, most=SHOW_CHARACTERS)
     part = build_text_part(text, kind="code", label=label, language="json")
     return part if complete else replace(part, cut=True)
 

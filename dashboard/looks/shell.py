@@ -11,7 +11,7 @@ from dashboard.looks.parts import (
     build_other_input_parts,
     build_output_parts,
     build_program_output_part,
-    extract_output_text,
+    extract_output_text_or_none,
     first_string_of_fields,
     format_line_count,
 )
@@ -69,7 +69,7 @@ def summarize_shell_output(output: Any) -> str:
         streams = [output.get("stdout"), output.get("stderr")]
         text = "\n".join(text for text in streams if isinstance(text, str) and text.strip())
     else:
-        text = extract_output_text(output) or ""
+        text = extract_output_text_or_none(output) or ""
     if has_terminal_codes(text):
         spans = list_terminal_spans(render_text_to_terminal_screen(text[-MAX_SUMMARIZED_CHARACTERS:]).lines)
         text = "".join(span.text for span in spans)

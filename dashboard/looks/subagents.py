@@ -12,7 +12,7 @@ from dashboard.looks.parts import (
     DisplayPart,
     build_output_parts,
     build_text_part,
-    extract_output_text,
+    extract_output_text_or_none,
     first_string_of_fields,
 )
 
@@ -25,9 +25,9 @@ def build_subagent_call_display(name: str, values: dict[str, Any], output: Any) 
     fields.remove_fields("description", "subagent_type")
     kind = first_string_of_fields(values, "subagent_type", "agent", "agent_name")
     report = (
-        extract_output_text(output.get("content"))
+        extract_output_text_or_none(output.get("content"))
         if isinstance(output, dict)
-        else extract_output_text(output)
+        else extract_output_text_or_none(output)
     )
     outputs = (
         [build_text_part(report, kind="markdown", label="Report")] if report else build_output_parts(output)

@@ -107,35 +107,35 @@ def describe_verdict_source(verdict: Verdict) -> str:
     return f"{source}, definition changed" if verdict.changed_at else source
 
 
-def build_agent_server_sheet(agent_id: str, server_id: str, now: datetime) -> AccessSheet:
+def load_agent_server_sheet(agent_id: str, server_id: str, now: datetime) -> AccessSheet:
     """Return the sheet of one agent on one server: the server's slot first, then that of each tool."""
     tools = mcp_tools.collect_tool_names_by_server([server_id], seen_by=now)[server_id]
     known_tools = {tool.name: tool for tool in McpTool.objects.filter(server_id=server_id)}
     slots: list[Slot] = [(agent_id, server_id, None), *((agent_id, server_id, tool) for tool in tools)]
     labels = {slot: slot[2] or "The whole server" for slot in slots}
     marks: dict[Slot, list[str]] = {
-        (agent_id, server_id, name): list_tool_hint_labels(known_tools.get(name)) for name in tools
+        (agent_id, server_id, name): tool_hint_and_status_labels(known_tools.get(name)) for name in tools
     }
     titles: dict[Slot, str] = {
         (agent_id, server_id, name): known_tools[name].description or ""
         for name in tools
         if name in known_tools
     }
-    return build_access_sheet(slots, labels, now, marks=marks, titles=titles)
+    return load_access_sheet(slots, labels, now, marks=marks, titles=titles)
 
 
-def build_agent_sheet(agent_id: str, now: datetime) -> AccessSheet:
+def load_agent_sheet(agent_id: str, now: datetime) -> AccessSheet:
     servers = list(McpServer.objects.order_by("name").values_list("name", flat=True))
-    return build_access_sheet(
+    return load_access_sheet(
         [(agent_id, name, None) for name in servers], {(agent_id, n, None): n for n in servers}, now
     )
 
 
-def build_server_sheet(server_id: str, tool_name: str | None, now: datetime) -> AccessSheet:
+def load_server_sheet(server_id: str, tool_name: str | None, now: datetime) -> AccessSheet:
     """Return the sheet with every agent's slot on a server, or on one of its tools."""
     agents, labels = list_grantable_agent_ids([server_id]), agent_labels_by_id()
     slots: list[Slot] = [(agent, server_id, tool_name) for agent in agents]
-    return build_access_sheet(slots, {slot: labels.get(slot[0], slot[0]) for slot in slots}, now)
+    return load_access_sheet(slots, {slot: labels.get(slot[0], slot[0]) for slot in slots}, now)
 
 
 def list_grantable_agent_ids(server_ids: Iterable[str] | None = None) -> list[str]:
@@ -149,7 +149,7 @@ def list_grantable_agent_ids(server_ids: Iterable[str] | None = None) -> list[st
     return sorted({*Agent.objects.values_list("pk", flat=True), *grant_rows} - {None})
 
 
-def list_tool_hint_labels(tool: McpTool | None) -> list[str]:
+def tool_hint_and_status_labels(tool: McpTool | None) -> list[str]:
     if tool is None:
         return ["not listed"]
     annotations = tool.annotations if isinstance(tool.annotations, dict) else {}
@@ -166,7 +166,7 @@ def list_tool_hint_labels(tool: McpTool | None) -> list[str]:
     ]
 
 
-def build_access_sheet(
+def load_access_sheet(
     slots: list[Slot],
     labels: Mapping[Slot, str],
     now: datetime,
@@ -291,7 +291,7 @@ def parse_posted_slot(text: str) -> tuple[str, str, str | None, str, str | None]
     return agent_id, server_id, tool_name or None, current, seen_version
 
 
-def build_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantEditLine]:
+def load_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantEditLine]:
     """Return each edit with the grants that it covers or ends (see GrantEditLine)."""
     slots = grants.load_grant_slots({edit.agent_id for edit in edits}, {edit.server_id for edit in edits})
     lines = []
@@ -326,7 +326,7 @@ def deserialize_grant_edits(text: str) -> list[GrantEdit]:
                 str(s),
                 t,
                 str(p),
-                instants.parse_instant(u) if u is not None else None,
+                instants.parse_instant_or_none(u) if u is not None else None,
                 reason,
                 seen_version,
             )
@@ -343,7 +343,7 @@ def deserialize_grant_edits(text: str) -> list[GrantEdit]:
     return edits
 
 
-def add_current_versions_to_edits(edits: list[GrantEdit]) -> list[GrantEdit]:
+def copy_edits_with_current_versions(edits: list[GrantEdit]) -> list[GrantEdit]:
     """Return the edits, with the current version of the slot added to those without a version.
 
     Edits of cells that were chosen in the matrix have no version.

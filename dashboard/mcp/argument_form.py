@@ -117,7 +117,7 @@ class ArgumentForm(forms.Form):
 
     def set_arguments_from_raw_json(self, text: str) -> None:
         try:
-            value = parse_json(text, {})
+            value = parse_json_for_schema(text, {})
         except ValidationError as problem:
             self.add_error(RAW, problem)
             return
@@ -140,14 +140,14 @@ def build_argument_fields_of_schema(schema: Any) -> list[ArgumentField]:
     if "properties" not in root and any(name in root for name in ("anyOf", "oneOf", "allOf", "$ref")):
         raise UnsupportedSchema
     arguments = list(
-        list_argument_fields_of_object(root, definitions if isinstance(definitions, dict) else {}, (), ())
+        iterate_argument_fields_of_object(root, definitions if isinstance(definitions, dict) else {}, (), ())
     )
     if len(arguments) > MAX_FIELDS:
         raise UnsupportedSchema
     return arguments
 
 
-def list_argument_fields_of_object(
+def iterate_argument_fields_of_object(
     schema: Mapping[str, Any],
     definitions: Mapping[str, Any],
     path: tuple[str, ...],
@@ -162,7 +162,7 @@ def list_argument_fields_of_object(
         kind, is_required, place = input_kind_of_schema(resolved), name in names, (*path, name)
         own = resolved.get("properties")
         if kind == "object" and len(place) < MAX_DEPTH and isinstance(own, dict) and own:
-            yield from list_argument_fields_of_object(resolved, definitions, place, (*owners, is_required))
+            yield from iterate_argument_fields_of_object(resolved, definitions, place, (*owners, is_required))
         else:
             kind = "json" if kind == "object" else kind
             yield ArgumentField(place, kind, resolved, is_required, owners)
@@ -307,18 +307,20 @@ def parse_argument(argument: ArgumentField, text: str) -> Any:
     if kind in {"integer", "number"}:
         return parse_number(text, kind, argument.schema)
     return (
-        parse_lines(text, argument.schema["items"]) if kind == "lines" else parse_json(text, argument.schema)
+        parse_lines_for_schema(text, argument.schema["items"])
+        if kind == "lines"
+        else parse_json_for_schema(text, argument.schema)
     )
 
 
-def parse_lines(text: str, item: Mapping[str, Any]) -> list[Any]:
+def parse_lines_for_schema(text: str, item: Mapping[str, Any]) -> list[Any]:
     lines = [line for line in text.replace("\r\n", "\n").split("\n") if line.strip()]
     if item["type"] == "string":
         return lines
     return [parse_number(line, item["type"], item) for line in lines]
 
 
-def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
+def parse_json_for_schema(text: str, schema: Mapping[str, Any]) -> Any:
     try:
         value = load_bounded_json(text)
         json.dumps(value, allow_nan=False)

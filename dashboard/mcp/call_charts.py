@@ -51,7 +51,7 @@ class CallCharts:
     quantile_series: list[tuple[int, str]]
 
 
-def build_call_charts(server_id: str, now: datetime, tool: str | None = None) -> CallCharts | None:
+def load_call_charts_or_none(server_id: str, now: datetime, tool: str | None = None) -> CallCharts | None:
     """Return the charts of a server's calls, or of one tool's; None if there were no calls."""
     rows = GatewayFigures.objects.filter(server_id=server_id, hour__gt=now - SHOWN)
     if tool is not None:

@@ -52,7 +52,7 @@ class DefinitionStep:
         return bool(self.diff)
 
 
-def build_history_context(tool: McpTool, chosen: str) -> dict[str, Any]:
+def load_tool_history_context(tool: McpTool, chosen: str) -> dict[str, Any]:
     """Return the template context with the tool's history, newest first.
 
     `chosen` is the id of the open step.

@@ -61,7 +61,7 @@ def build_gateway_context(server: McpServer, now: datetime) -> dict[str, Any]:
             "isolation": build_isolation_facts(upstream),
             "may_start": server.command in settings.DISCOVERY_COMMANDS,
             "figures": rows,
-            "charts": call_charts.build_call_charts(server.name, now) if rows else None,
+            "charts": call_charts.load_call_charts_or_none(server.name, now) if rows else None,
             "last_errors": list_last_errors(server.name, rows),
             "processes": list(McpProcess.objects.filter(server_id=server.name).order_by("caller")[:20]),
         },

@@ -10,7 +10,7 @@ from coordinator.actions.mcp.call_limits import CallLimitSettings, build_call_li
 from coordinator.actions.mcp.result_cache import list_valid_cached_results
 from coordinator.lib.sizes import format_byte_count
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
-from coordinator.mcp.gateway.servers import find_read_only_tools
+from coordinator.mcp.gateway.servers import load_read_only_tool_names
 from coordinator.models import McpCallLimit, McpCircuitBreaker, McpUpstream
 
 KIB = 1024
@@ -99,7 +99,7 @@ def build_cache_facts(
     with_own = McpCallLimit.objects.filter(server_id=server_id, cache_seconds__gt=0)
     if not seconds and (tool_name or not with_own.exists()):
         return None
-    if tool_name and tool_name not in find_read_only_tools(server_id):
+    if tool_name and tool_name not in load_read_only_tool_names(server_id):
         return CacheFacts(seconds or 0, is_read_only=False)
     rows = [
         row

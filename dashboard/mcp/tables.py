@@ -57,7 +57,7 @@ class GrantTable(tables.Table):  # type: ignore[misc] # the library has no types
         self.agent_labels = agent_labels
         self.back = back
 
-    def is_grant_over(self, row: Grant) -> bool:
+    def has_grant_expired(self, row: Grant) -> bool:
         return isinstance(row.expires_at, datetime) and row.expires_at <= self.now
 
     def draw_grant_cell(self, name: str, row: Grant) -> SafeString:
@@ -70,7 +70,7 @@ class GrantTable(tables.Table):  # type: ignore[misc] # the library has no types
             "cell": name,
             "row": row,
             "agent": self.agent_labels.get(row.agent_id, row.agent_id),
-            "over": self.is_grant_over(row),
+            "over": self.has_grant_expired(row),
             "faults": problems,
             "back": self.back,
         }

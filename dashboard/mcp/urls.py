@@ -29,13 +29,13 @@ urlpatterns = [
     path("switch/<text:name>/", mcp_servers.enable_or_disable_mcp_server, name="switch"),
     path("delete/<text:name>/", mcp_servers.delete_mcp_server_view, name="delete"),
     path("paste/<text:name>/", mcp_servers.import_pasted_tools, name="paste"),
-    path("discover/<text:name>/", mcp_servers.discover_mcp_tools, name="discover"),
+    path("discover/<text:name>/", mcp_servers.discover_and_import_mcp_tools, name="discover"),
     path("credentials/set/<text:name>/", mcp_gateway.save_server_credential_view, name="credential-set"),
     path(
         "credentials/remove/<text:name>/", mcp_gateway.delete_server_credential_view, name="credential-remove"
     ),
     path("upstream/<text:name>/", mcp_gateway.save_upstream_view, name="upstream"),
-    path("sign-in/back/", mcp_sign_ins.receive_redirect_of_server_sign_in, name="sign-in-back"),
+    path("sign-in/back/", mcp_sign_ins.confirm_or_finish_server_authorization, name="sign-in-back"),
     path("sign-in/client/", mcp_sign_ins.show_oauth_client_metadata, name="client-document"),
     path("sign-in/save/<text:name>/", mcp_sign_ins.save_server_sign_in_settings, name="save-sign-in"),
     path("sign-in/begin/<text:name>/", mcp_sign_ins.start_server_sign_in, name="sign-in"),

@@ -33,7 +33,7 @@ def add_escalation_step_view(request: HtmxHttpRequest) -> HttpResponse:
         return redirect("approvals:escalation")
     with refusals.catch_refusal_as_message(request):
         notifications.create_escalation_step(
-            user=signed_in_admin(request),
+            user=user_of_admin_request(request),
             after_minutes=int(minutes),
             whom=request.POST.get("whom", "")[:200],
             now=timezone.now(),
@@ -47,11 +47,11 @@ def add_escalation_step_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_admin
 def delete_escalation_step_view(request: HtmxHttpRequest, step_id: int) -> HttpResponse:
     with refusals.catch_refusal_as_message(request):
-        notifications.remove_escalation_step(step_id, user=signed_in_admin(request), now=timezone.now())
+        notifications.remove_escalation_step(step_id, user=user_of_admin_request(request), now=timezone.now())
         messages.success(request, "The step was removed.")
     return redirect("approvals:escalation")
 
 
-def signed_in_admin(request: HtmxHttpRequest) -> User:
+def user_of_admin_request(request: HtmxHttpRequest) -> User:
     assert isinstance(request.user, User)
     return request.user

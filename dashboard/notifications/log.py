@@ -25,7 +25,7 @@ class SentMessage:
     to: str
 
 
-def list_sent_notifications(person: str) -> QuerySet[Notification]:
+def logged_notifications_of_person(person: str) -> QuerySet[Notification]:
     """Return all logged messages to a person.
 
     Each is annotated with `next_attempt_at`, when a waiting message is sent next; None for the others.

@@ -31,7 +31,7 @@ MOST_LISTED = 100
 @declare_anonymous_access
 def serve_service_worker(_request: HtmxHttpRequest) -> HttpResponse:
     """Return the service worker. It needs no sign-in, because a browser updates it at any time."""
-    return HttpResponse(web_app_files.build_service_worker(), "text/javascript; charset=utf-8")
+    return HttpResponse(web_app_files.build_service_worker_source(), "text/javascript; charset=utf-8")
 
 
 @require_safe
@@ -56,7 +56,7 @@ def waiting_requests_json_view(request: HtmxHttpRequest) -> HttpResponse:
     Denying from a notification needs this token in addition to the proof of the browser.
     """
     now = timezone.now()
-    rows = decidable_waiting_requests(signed_in_subscriber(request), now).order_by("-id")
+    rows = decidable_waiting_requests(user_of_push_request(request), now).order_by("-id")
     push_payload = {
         "at": now.isoformat(),
         "count": rows.count(),
@@ -73,7 +73,7 @@ def get_or_create_vapid_key_view(_request: HtmxHttpRequest) -> HttpResponse:
     The first request creates the key pair.
     """
     try:
-        return JsonResponse({"key": push.get_or_create_push_key(now=timezone.now())})
+        return JsonResponse({"key": push.ensure_vapid_public_key(now=timezone.now())})
     except SignalboxError as refusal:
         return build_push_refusal_response(refusal)
 
@@ -86,7 +86,7 @@ def save_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
     replaces = form.get("replaces", "")
     try:
         target = push.subscribe_push_device(
-            user=signed_in_subscriber(request),
+            user=user_of_push_request(request),
             address=form.get("endpoint", ""),
             p256dh=form.get("p256dh", ""),
             auth=form.get("auth", ""),
@@ -111,7 +111,7 @@ def renew_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
     may not decide requests.
     """
     target = push.renew_push_device_sign_in(
-        user=signed_in_subscriber(request), address=request.POST.get("endpoint", ""), now=timezone.now()
+        user=user_of_push_request(request), address=request.POST.get("endpoint", ""), now=timezone.now()
     )
     if target is not None:
         devices.store_push_device_in_session(request, target)
@@ -127,7 +127,7 @@ def deny_request_from_notification(request: HtmxHttpRequest) -> HttpResponse:
         if not request_id or not judged:
             raise UnprocessableRequest("The denial does not say what the notification showed.")
         approvals.decide_request(
-            request_id, person=signed_in_subscriber(request), verdict="denied", judged=judged
+            request_id, person=user_of_push_request(request), verdict="denied", judged=judged
         )
     except SignalboxError as refusal:
         return build_push_refusal_response(refusal)
@@ -144,7 +144,7 @@ def answer_question_from_notification(request: HtmxHttpRequest) -> HttpResponse:
         if not request_id or not judged or not (choice.isascii() and choice.isdigit() and len(choice) < 4):
             raise UnprocessableRequest("The answer does not say what the notification showed.")
         answer = approvals.RequestAnswer([SubmittedAnswer((int(choice),))])
-        approvals.answer_request(request_id, answer, person=signed_in_subscriber(request), judged=judged)
+        approvals.answer_request(request_id, answer, person=user_of_push_request(request), judged=judged)
     except SignalboxError as refusal:
         return build_push_refusal_response(refusal)
     return HttpResponse(status=204)
@@ -154,6 +154,6 @@ def build_push_refusal_response(refusal: SignalboxError) -> HttpResponse:
     return JsonResponse({"detail": str(refusal.detail)}, status=refusal.status)
 
 
-def signed_in_subscriber(request: HtmxHttpRequest) -> User:
+def user_of_push_request(request: HtmxHttpRequest) -> User:
     assert isinstance(request.user, User)
     return request.user

@@ -38,7 +38,7 @@ def render_notification_settings(
 ) -> HttpResponse:
     name = request.user.get_username()
     page_url = reverse("approvals:notifications")
-    page_of_log = load_keyset_page(log.list_sent_notifications(name), request.GET, log.PAGE)
+    page_of_log = load_keyset_page(log.logged_notifications_of_person(name), request.GET, log.PAGE)
     context = {
         "addresses": list_notification_addresses(name),
         "sent": [log.build_sent_message(row) for row in page_of_log.rows],
@@ -67,7 +67,7 @@ def add_notification_address_view(request: HtmxHttpRequest) -> HttpResponse:
     posted = request.POST
     try:
         notification_target = notifications.create_notification_target(
-            user=signed_in_approver(request),
+            user=user_of_approver_request(request),
             kind=posted.get("kind", ""),
             address=posted.get("address", "")[:4000],
             name=posted.get("name", "")[:200],
@@ -86,7 +86,7 @@ def add_notification_address_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_approver
 def delete_notification_address_view(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     with refusals.catch_refusal_as_message(request):
-        notifications.remove_notification_address(target_id, user=signed_in_approver(request))
+        notifications.remove_notification_address(target_id, user=user_of_approver_request(request))
         messages.success(request, "The address was removed.")
     return redirect("approvals:notifications")
 
@@ -96,7 +96,7 @@ def delete_notification_address_view(request: HtmxHttpRequest, target_id: int) -
 @require_approver
 def send_test_notification_view(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     with refusals.catch_refusal_as_message(request):
-        notifications.queue_test_notification(target_id, user=signed_in_approver(request))
+        notifications.queue_test_notification(target_id, user=user_of_approver_request(request))
         messages.success(request, "A test is being sent. The log below shows the result.")
     return redirect("approvals:notifications")
 
@@ -120,7 +120,7 @@ def set_address_topics(request: HtmxHttpRequest, target_id: int) -> HttpResponse
     with refusals.catch_refusal_as_message(request):
         notifications.set_notification_filter(
             target_id,
-            user=signed_in_approver(request),
+            user=user_of_approver_request(request),
             about=posted.get("about", ""),
             patterns=posted.get("patterns", "")[:2000],
             limit_percent=parse_limit_percent(posted.get("limit_percent", "")),
@@ -131,16 +131,16 @@ def set_address_topics(request: HtmxHttpRequest, target_id: int) -> HttpResponse
 
 @require_POST
 @require_approver
-def save_quiet_hours(request: HtmxHttpRequest) -> HttpResponse:
+def save_or_clear_quiet_hours(request: HtmxHttpRequest) -> HttpResponse:
     """Set or end the person's quiet hours."""
     posted, now = request.POST, timezone.now()
     with refusals.catch_refusal_as_message(request):
         if "clear" in posted:
-            notifications.clear_quiet_hours(user=signed_in_approver(request), now=now)
+            notifications.clear_quiet_hours(user=user_of_approver_request(request), now=now)
             messages.success(request, "Quiet hours removed. Messages that were held back are sent now.")
         else:
             hours = notifications.set_quiet_hours(
-                user=signed_in_approver(request),
+                user=user_of_approver_request(request),
                 begins=posted.get("begins", "")[:20],
                 ends=posted.get("ends", "")[:20],
                 zone=posted.get("time_zone", "")[:100],
@@ -156,7 +156,7 @@ def save_unguarded_call_notifications(request: HtmxHttpRequest) -> HttpResponse:
     """Switch the person's notifications about calls without a guard on or off."""
     notify = "notify" in request.POST
     notifications.set_unguarded_call_notifications(
-        user=signed_in_approver(request), notify=notify, now=timezone.now()
+        user=user_of_approver_request(request), notify=notify, now=timezone.now()
     )
     message = (
         "You are notified of calls without a guard."
@@ -167,6 +167,6 @@ def save_unguarded_call_notifications(request: HtmxHttpRequest) -> HttpResponse:
     return redirect("approvals:notifications")
 
 
-def signed_in_approver(request: HtmxHttpRequest) -> User:
+def user_of_approver_request(request: HtmxHttpRequest) -> User:
     assert isinstance(request.user, User)
     return request.user

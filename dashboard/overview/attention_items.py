@@ -91,7 +91,7 @@ def list_things_needing_attention(now: datetime, *, is_admin: bool) -> list[Need
             True,
         ),
         (
-            count_servers_without_sign_in() if is_admin else 0,
+            count_servers_needing_shared_login() if is_admin else 0,
             "MCP server,MCP servers",
             "without its sign-in",
             reverse("mcp:list"),
@@ -126,7 +126,7 @@ def list_things_needing_attention(now: datetime, *, is_admin: bool) -> list[Need
     ]
 
 
-def count_servers_without_sign_in() -> int:
+def count_servers_needing_shared_login() -> int:
     """Return the number of MCP servers whose shared sign-in is missing or must be repeated."""
     shared = set(McpAuthorization.objects.filter(mode=SignInMode.SHARED).values_list("server_id", flat=True))
     tokens = McpAccessToken.objects.filter(user_id__isnull=True, server_id__in=shared)

@@ -56,7 +56,7 @@ class FirstSteps:
         return (self.is_connected, self.has_session, self.has_rule, self.has_decided, self.has_invited)
 
 
-def load_first_steps(user: User | AnonymousUser, now: datetime) -> FirstSteps | None:
+def load_first_steps_if_shown(user: User | AnonymousUser, now: datetime) -> FirstSteps | None:
     """Return the person's first steps, or None if there is no list to show.
 
     There is none for viewers, for accounts older than SHOWN_FOR, and after it was finished or dismissed.
@@ -84,7 +84,7 @@ def build_first_steps_context(request: HtmxHttpRequest, now: datetime) -> dict[s
     """Return the context for templates/overview/_first_steps.html."""
     host = request.get_host().rpartition(":")[0].strip("[]") or request.get_host()
     return {
-        "first_steps": load_first_steps(request.user, now),
+        "first_steps": load_first_steps_if_shown(request.user, now),
         "is_local_address": is_loopback(host) or host.endswith("localhost"),
     }
 

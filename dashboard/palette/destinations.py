@@ -81,7 +81,7 @@ ACTIONS: tuple[NamedPage, ...] = (
 )
 
 
-def find_destinations(
+def find_destination_groups(
     query: str, rail: Iterable[RailItem], user: User | AnonymousUser
 ) -> list[DestinationGroup]:
     """Return the destinations that match `query` and that `user` may open.
@@ -95,20 +95,20 @@ def find_destinations(
     """
     words = query.casefold().split()[:MAX_WORDS]
     groups = [
-        DestinationGroup("Pages", find_pages_matching_query(words, rail, user)),
+        DestinationGroup("Pages", find_page_destinations(words, rail, user)),
         DestinationGroup("Actions", filter_pages_by_role_and_query(words, ACTIONS, user)),
         DestinationGroup("Requests", find_permission_request_destinations(query.strip())),
-        DestinationGroup("Sessions", find_sessions_matching_query(words)),
+        DestinationGroup("Sessions", find_session_destinations(words)),
     ]
     if words:
-        groups.append(DestinationGroup("Agents", find_agents_matching_query(words)))
+        groups.append(DestinationGroup("Agents", find_agent_destinations(words)))
         if has_role(user, ADMIN):
-            groups.append(DestinationGroup("People", find_people_matching_query(words)))
+            groups.append(DestinationGroup("People", find_people_destinations(words)))
         groups.append(DestinationGroup("Search", list_further_search_pages(query.strip())))
     return [group for group in groups if group.destinations]
 
 
-def find_pages_matching_query(
+def find_page_destinations(
     words: list[str], rail: Iterable[RailItem], user: User | AnonymousUser
 ) -> list[Destination]:
     pages = [
@@ -143,7 +143,7 @@ def find_permission_request_destinations(query: str) -> list[Destination]:
     return [Destination(query, reverse("approvals:detail", args=[query]), "approvals")]
 
 
-def find_sessions_matching_query(words: list[str]) -> list[Destination]:
+def find_session_destinations(words: list[str]) -> list[Destination]:
     """Return the latest sessions in which each word occurs in the title, id, agent, host or directory."""
     latest = Session.objects.order_by("-created_at", "-pk")
     rows = latest
@@ -170,7 +170,7 @@ def find_sessions_matching_query(words: list[str]) -> list[Destination]:
     ]
 
 
-def find_agents_matching_query(words: list[str]) -> list[Destination]:
+def find_agent_destinations(words: list[str]) -> list[Destination]:
     rows = Agent.objects.order_by("name", "pk")
     for word in words:
         rows = rows.filter(Q(id__icontains=word) | Q(name__icontains=word))
@@ -180,7 +180,7 @@ def find_agents_matching_query(words: list[str]) -> list[Destination]:
     ]
 
 
-def find_people_matching_query(words: list[str]) -> list[Destination]:
+def find_people_destinations(words: list[str]) -> list[Destination]:
     rows = User.objects.order_by("username")
     for word in words:
         rows = rows.filter(

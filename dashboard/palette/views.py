@@ -11,7 +11,7 @@ from coordinator.identity.declarations import require_safe
 from dashboard.frame.context import build_rail_items
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.palette.destinations import find_destinations
+from dashboard.palette.destinations import find_destination_groups
 
 MAX_QUERY_CHARACTERS = 200
 
@@ -26,7 +26,7 @@ def show_palette(request: HtmxHttpRequest) -> HttpResponse:
     The dialog of static/js/palette.js receives only the results, any other request a page.
     """
     query = request.GET.get("q", "")[:MAX_QUERY_CHARACTERS]
-    groups = find_destinations(query, build_rail_items(request), request.user)
+    groups = find_destination_groups(query, build_rail_items(request), request.user)
     is_dialog = wants_fragment(request)
     context = {
         "query": query,

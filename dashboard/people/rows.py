@@ -40,7 +40,7 @@ def annotate_last_audited_action(people: QuerySet[User]) -> QuerySet[User]:
     return people.annotate(last_action=Subquery(entries.values("timestamp")[:1]))
 
 
-def build_person_rows(people: list[User], session_counts: Counter[str]) -> list[PersonRow]:
+def load_person_rows(people: list[User], session_counts: Counter[str]) -> list[PersonRow]:
     """Return the rows of people who were loaded with `annotate_last_audited_action`."""
     ids = [person.pk for person in people]
     passkey_counts = Counter(Passkey.objects.filter(user_id__in=ids).values_list("user_id", flat=True))
@@ -74,7 +74,7 @@ def latest_activity_time(person: User) -> datetime | None:
     return max((moment for moment in moments if isinstance(moment, datetime)), default=None)
 
 
-def build_invitation_rows(invitations: QuerySet[Invitation]) -> list[InvitationRow]:
+def load_invitation_rows(invitations: QuerySet[Invitation]) -> list[InvitationRow]:
     rows = list(invitations)
     names = dict(User.objects.filter(pk__in={row.made_by for row in rows}).values_list("pk", "username"))
     return [InvitationRow(row, names.get(row.made_by, "somebody who was deleted")) for row in rows]

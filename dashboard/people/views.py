@@ -27,7 +27,7 @@ from dashboard.frame.form_refusals import catch_refusal_as_message
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.people.forms import InvitationForm, RoleForm
-from dashboard.people.rows import annotate_last_audited_action, build_invitation_rows, build_person_rows
+from dashboard.people.rows import annotate_last_audited_action, load_invitation_rows, load_person_rows
 
 PAGE = 50
 
@@ -88,9 +88,9 @@ def render_people_page(
     )
     context = {
         "page": page,
-        "rows": build_person_rows(list(page.object_list), count_sessions_by_person()),
+        "rows": load_person_rows(list(page.object_list), count_sessions_by_person()),
         "words": query,
-        "invitations": build_invitation_rows(invitations.list_open_invitations(timezone.now())),
+        "invitations": load_invitation_rows(invitations.list_open_invitations(timezone.now())),
         "form": form,
         "created": created,
         "no_passwords": "" if settings.PASSWORD_SIGN_IN else invitations.NO_PASSWORDS,
@@ -123,7 +123,7 @@ def render_person_page(
     person = annotate_last_audited_action(User.objects.filter(pk=user_id)).first()
     if person is None:
         raise Http404("There is no such person.")
-    [row] = build_person_rows([person], count_sessions_by_person())
+    [row] = load_person_rows([person], count_sessions_by_person())
     context = {
         "row": row,
         "person": person,

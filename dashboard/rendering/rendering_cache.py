@@ -122,7 +122,7 @@ def render_in_sandbox(job: str, body: bytes, **facts: str) -> bytes | None:
 
 def wait_for_rendering_job_answer(future: Future[JobResult]) -> CachedAnswer:
     try:
-        allowance.current_allowance().wait_for(future)
+        allowance.current_or_new_allowance().wait_for(future)
     except TimeoutError:
         raise RenderingNotReady from None
     except (LimitsExceeded, JobFailed):

@@ -110,7 +110,7 @@ class StartRunForm(RunDemandsForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.offered = OnlineRunnerOffers.load_online_offers()
-        self._offer_runner_choices()
+        self._set_choices_or_remove_fields()
         # A procedural agent takes arguments instead of a prompt. `clean` requires one of the two.
         self.use_required_attribute = False
         self.fields["prompt"].required = not self.is_bound
@@ -128,7 +128,7 @@ class StartRunForm(RunDemandsForm):
         runner = self.offered.by_id.get(self.cleaned_data.get("runner") or "")
         return {name: getattr(runner, name) for name in PROPERTIES} if runner is not None else {}
 
-    def _offer_runner_choices(self) -> None:
+    def _set_choices_or_remove_fields(self) -> None:
         """Set the choices from what online runners offer, and remove the fields that would have no choice."""
         agents = self.fields["agent"]
         assert isinstance(agents, forms.ChoiceField)

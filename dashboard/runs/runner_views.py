@@ -16,7 +16,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_POST, require_safe
 from coordinator.models import Run, Runner
-from coordinator.models.agent_names import find_linked_agents_of_names
+from coordinator.models.agent_names import load_linked_agents_by_name
 from coordinator.runs import offers
 from coordinator.runs.liveness import is_runner_alive
 from coordinator.runs.statuses import ACTIVE
@@ -75,7 +75,7 @@ def show_runner_list(request: HtmxHttpRequest) -> HttpResponse:
     ]
     context = {
         "rows": rows,
-        "agents": find_linked_agents_of_names(run.agent_name for run in active),
+        "agents": load_linked_agents_by_name(run.agent_name for run in active),
         "waiting": Run.objects.filter(status=Run.Status.PENDING).count(),
     }
     return render(

@@ -19,7 +19,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
 from coordinator.models import Run, Runner, Session
-from coordinator.models.agent_names import LinkedAgent, find_linked_agents_of_names
+from coordinator.models.agent_names import LinkedAgent, load_linked_agents_by_name
 from coordinator.policy.limits import budgets
 from coordinator.runs.statuses import OPEN, OVER, RESUME, START
 from coordinator.runs.stops import STOPPABLE
@@ -102,7 +102,7 @@ def show_run_list(request: HtmxHttpRequest) -> HttpResponse:
     session_titles = titles.load_session_titles(
         session_id for run in page.object_list for session_id in (run.session_id, run.parent_session_id)
     )
-    agents = find_linked_agents_of_names(run.agent_name for run in page.object_list)
+    agents = load_linked_agents_by_name(run.agent_name for run in page.object_list)
     context: dict[str, Any] = {
         "table": table,
         "page": page,
@@ -139,7 +139,7 @@ def start_run_view(request: HtmxHttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         fields = {name: data[name] or None for name in ("agent_name", "project_dir", "parent_session_id")}
-        ordered = create_run_from_form(request, form, kind=START, **fields)
+        ordered = queue_run_or_add_error(request, form, kind=START, **fields)
         if ordered is not None:
             return redirect("sessions:detail", ordered.session_id)
     return render(request, "runs/new.html", {"form": form}, status=422 if form.errors else 200)
@@ -169,14 +169,14 @@ def resume_session_view(request: HtmxHttpRequest, session_id: str) -> HttpRespon
     session = get_object_or_404(Session, pk=session_id)
     form = ResumeSessionForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        ordered = create_run_from_form(request, form, kind=RESUME, session_id=session_id)
+        ordered = queue_run_or_add_error(request, form, kind=RESUME, session_id=session_id)
         if ordered is not None:
             return redirect(f"{reverse('sessions:detail', args=[session_id])}?from=end")
     context = {"form": form, "session": session, "session_title": titles.load_session_title(session_id)}
     return render(request, "runs/resume.html", context, status=422 if form.errors else 200)
 
 
-def create_run_from_form(request: HtmxHttpRequest, form: RunDemandsForm, **order: Any) -> Run | None:
+def queue_run_or_add_error(request: HtmxHttpRequest, form: RunDemandsForm, **order: Any) -> Run | None:
     """Queue a run. If it is refused, add the reason to the form's errors and return None."""
     assert request.user.is_authenticated
     try:

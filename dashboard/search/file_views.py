@@ -12,8 +12,8 @@ from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.declarations import require_safe
 from coordinator.lib import instants
-from coordinator.lib.storable import parse_database_id
-from coordinator.models.agent_names import find_linked_agents_of_names, list_agent_filter_choices
+from coordinator.lib.storable import parse_database_id_or_none
+from coordinator.models.agent_names import list_agent_filter_choices, load_linked_agents_by_name
 from coordinator.search import files
 from coordinator.search.progress import load_indexing_progress
 from coordinator.sessions import titles
@@ -47,7 +47,7 @@ def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
         named_files,
         tool=query_values["tool"],
         agent=query_values["agent"],
-        before=parse_database_id(before),
+        before=parse_database_id_or_none(before),
     )
     sessions = [touch.event.session for touch in file_touches.touches]
     context = {
@@ -57,7 +57,7 @@ def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
         "most_files": files.MOST_FILES,
         "all_meant": len(named_files) < files.MOST_FILES,
         "rows": [build_file_touch_row(touch) for touch in file_touches.touches],
-        "agents_by_name": find_linked_agents_of_names(session.agent_name for session in sessions),
+        "agents_by_name": load_linked_agents_by_name(session.agent_name for session in sessions),
         "titles": titles.load_session_titles(session.pk for session in sessions),
         "coming": load_indexing_progress(),
         "older": query_string_with_changed_values(request.GET, before=str(file_touches.before))
@@ -80,7 +80,7 @@ def build_file_touch_row(touch: files.FileTouch) -> FileTouchRow:
     at = (
         instants.instant_from_microseconds(context.instant_us)
         if context
-        else instants.parse_instant(touch.event.timestamp)
+        else instants.parse_instant_or_none(touch.event.timestamp)
     )
     return FileTouchRow(
         touch, build_call_display(touch.event.tool_name, parse_stored_input(touch.tool_input), None, None), at

@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.declarations import require_safe
-from coordinator.models.agent_names import find_linked_agents_of_names, list_agent_filter_choices
+from coordinator.models.agent_names import list_agent_filter_choices, load_linked_agents_by_name
 from coordinator.search.events import (
     EventHit,
     SearchQuery,
@@ -60,7 +60,7 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
         "not_deeper": query_string_with_changed_values(request.GET, deeper="", before=""),
         "coming": load_indexing_progress(),
         "groups": groups,
-        "agents_by_name": find_linked_agents_of_names(group.session.agent_name for group in groups),
+        "agents_by_name": load_linked_agents_by_name(group.session.agent_name for group in groups),
         "looked_until": events.looked_until,
         "older": query_string_with_changed_values(request.GET, before=str(events.before))
         if events.before

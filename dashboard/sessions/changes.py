@@ -116,7 +116,7 @@ def build_changes_context(session: Session, chosen: str, number: str = "") -> di
     }
 
 
-def count_changed_files(session_id: str) -> int | None:
+def count_changed_files_if_reported(session_id: str) -> int | None:
     """Return how many files the session changed, or None if that is unknown."""
     row = SessionChange.objects.filter(session_id=session_id, run_id="").only("files").first()
     return len(list_file_reports(row)) if row else None

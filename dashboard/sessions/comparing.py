@@ -19,7 +19,7 @@ from coordinator.sessions.timeline import SessionEventCounts, count_session_even
 from coordinator.sessions.timeline.spans import load_session_spans
 from coordinator.usage import reading as usage
 from coordinator.usage.reading import TokenUsage
-from dashboard.sessions.summary import SessionSummary, build_session_summary
+from dashboard.sessions.summary import SessionSummary, load_session_summary
 from dashboard.timeline.time_use import TimePart, divide_time_by_activity
 
 MOST_CANDIDATES = 12
@@ -63,7 +63,7 @@ def load_compared_session(session: Session, title: str, now: datetime) -> Compar
     return ComparedSession(
         session,
         title,
-        build_session_summary(session, counts),
+        load_session_summary(session, counts),
         counts,
         usage.sum_token_usages(by_model) if by_model else TokenUsage(),
         list(by_model),
@@ -109,7 +109,7 @@ def build_session_comparison_context(first: ComparedSession, second: ComparedSes
         "tools": [
             compare_numbers(name, tools[0].get(name, 0), tools[1].get(name, 0)) for name in names[:MOST_FILES]
         ],
-        "files": compare_paths(first.paths, second.paths),
+        "files": group_written_paths_by_session(first.paths, second.paths),
     }
 
 
@@ -145,7 +145,9 @@ def describe_change(first: float, second: float) -> str:
     return f"{percent:+.0f} %" if abs(percent) >= 1 else "about the same"
 
 
-def compare_paths(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, list[str]]]:
+def group_written_paths_by_session(
+    first: Sequence[str], second: Sequence[str]
+) -> list[tuple[str, list[str]]]:
     """Return the files that both sessions wrote, and those that only one of them wrote.
 
     Empty groups are left out.

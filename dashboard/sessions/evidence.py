@@ -132,7 +132,7 @@ def write_evidence_files(
                 f"proofs/audit-{audit_entry.row.pk}.tlog-proof",
                 proofs.build_proof_for_entry(audit_entry.entry).proof_file_text,
             )
-    archive.writestr("policy.json", format_evidence_json(export_current_policy()))
+    archive.writestr("policy.json", format_evidence_json(export_current_policy_as_dict()))
     write_zip_lines(archive, "policy.ndjson", iterate_canonical_policy_entries(entries))
     archive.writestr(
         "keys.txt", "".join(f"{key.public_key_text}\n" for key in reversed(keys.load_log_verifiers()))
@@ -202,7 +202,7 @@ def list_session_decisions(entries: list[SessionAuditEntry]) -> list[dict[str, A
     ]
 
 
-def export_current_policy() -> dict[str, Any]:
+def export_current_policy_as_dict() -> dict[str, Any]:
     saved = tool_rules.load_saved_tool_rules()
     rules = [{name: getattr(rule, name) for name in tool_rules.DecisionRule.__slots__} for rule in saved]
     grants = list(Grant.objects.order_by("pk").values())

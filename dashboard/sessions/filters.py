@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet
 from django.http import QueryDict
 
 from coordinator.models import Event, PermissionContext, Session
-from coordinator.models.agent_names import expand_agent_name
+from coordinator.models.agent_names import list_names_of_same_agent
 from coordinator.models.permissions import RequestStatus
 from coordinator.search import files
 from dashboard.frame.days import DayRangeFilter
@@ -139,7 +139,7 @@ class SessionFilter(DayRangeFilter):
         return rows
 
     def filter_sessions_by_agent(self, rows: Rows, _name: str, agent: str) -> Rows:
-        return rows.filter(agent_name__in=expand_agent_name(agent))
+        return rows.filter(agent_name__in=list_names_of_same_agent(agent))
 
     def filter_by_called_tool(self, rows: Rows, _name: str, tool: str) -> Rows:
         return rows.filter(pk__in=files.session_ids_calling_tool_sql(tool))

@@ -40,7 +40,7 @@ def build_notes_context(session: Session) -> dict[str, Any]:
     }
 
 
-def describe_note_delivery(session: Session, *, driven: bool) -> tuple[str, bool]:
+def describe_note_delivery_with_doubt(session: Session, *, driven: bool) -> tuple[str, bool]:
     """Return how a note reaches this session's agent, as a sentence, and whether its delivery is doubtful."""
     profile = session.executor_profile or ""
     if driven:

@@ -13,7 +13,7 @@ from coordinator.feed.reader import FeedChange
 from coordinator.lib import instants
 from coordinator.live.fragments import Drawing, LiveView, PageFragment
 from coordinator.models import PermissionContext, Session
-from coordinator.models.agent_names import LinkedAgent, find_linked_agents_of_names
+from coordinator.models.agent_names import LinkedAgent, load_linked_agents_by_name
 from coordinator.sessions import inactivity, titles
 from coordinator.sessions.list_facts import (
     SessionListFacts,
@@ -69,7 +69,7 @@ def load_session_rows(
     facts = load_session_list_facts(session.pk for session in session_list)
     running = [session.pk for session in session_list if session.status == Session.Status.RUNNING]
     idle = inactivity.find_idle_session_ids(running, timezone.now()) if running else set()
-    agents = find_linked_agents_of_names(session.agent_name for session in session_list)
+    agents = load_linked_agents_by_name(session.agent_name for session in session_list)
     return [
         SessionRow(
             session,

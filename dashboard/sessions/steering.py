@@ -17,7 +17,7 @@ from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.driven_agent_updates import is_valid_usage_amount
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.title_words import preview_markdown
-from dashboard.sessions.notes import describe_note_delivery
+from dashboard.sessions.notes import describe_note_delivery_with_doubt
 
 MOST_QUEUED = 50
 LONGEST_PREVIEW = 200  # characters of a prompt on one line
@@ -68,7 +68,7 @@ def build_steering_context(session: Session) -> dict[str, Any]:
     working = runs.filter(status__in=ACTIVE).first()
     takes_prompts = runs.exists()
     takes_notes = session.status in LIVE and (working is not None or not takes_prompts)
-    note_way, note_is_doubtful = describe_note_delivery(session, driven=driven is not None)
+    note_way, note_is_doubtful = describe_note_delivery_with_doubt(session, driven=driven is not None)
     return {
         "driven": driven,
         "is_run_here": takes_prompts,
@@ -81,7 +81,7 @@ def build_steering_context(session: Session) -> dict[str, Any]:
         "queued": list_queued_prompts(session, working),
         "settings_offered": list_agent_settings(driven) if driven else [],
         "open_commands": list_unfinished_session_commands(session),
-        "plan": build_agent_plan(driven),
+        "plan": build_agent_plan_or_none(driven),
         "slash_commands": list_slash_commands(driven),
         "takes_images": accepts_prompt_images(driven),
         "can_fork": has_session_capability(driven, "fork"),
@@ -178,7 +178,7 @@ class AgentPlan:
         return next((entry_text for entry_text, status in self.entries if status == "in_progress"), "")
 
 
-def build_agent_plan(driven: DrivenSession | None) -> AgentPlan | None:
+def build_agent_plan_or_none(driven: DrivenSession | None) -> AgentPlan | None:
     entries = [
         (str(plan_entry.get("content") or ""), str(plan_entry.get("status") or "pending"))
         for plan_entry in (driven.plan if driven else None) or []

@@ -84,7 +84,7 @@ class SessionSummary:
     waits: WaitSummary
 
 
-def build_session_summary(session: Session, counts: SessionEventCounts) -> SessionSummary:
+def load_session_summary(session: Session, counts: SessionEventCounts) -> SessionSummary:
     first_prompt_event, first_prompt = load_first_prompt_id_and_text(session.pk)
     result = load_session_result(session.pk)
     run = Run.objects.filter(session=session).order_by("-created_at", "-run_id").only("error").first()

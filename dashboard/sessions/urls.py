@@ -48,12 +48,14 @@ urlpatterns = [
     path("sessions/<text:session_id>/-/resume/", runs.resume_session_view, name="resume"),
     path("sessions/<text:session_id>/-/notes/", session_notes.show_session_notes, name="notes"),
     path("sessions/<text:session_id>/-/note/", session_notes.write_session_note_view, name="note"),
-    path("sessions/<text:session_id>/-/prompt/", session_steering.send_session_prompt, name="prompt"),
+    path("sessions/<text:session_id>/-/prompt/", session_steering.queue_session_prompt, name="prompt"),
     path("sessions/<text:session_id>/-/stop-turn/", session_steering.stop_session_turn, name="stop-turn"),
     path("sessions/<text:session_id>/-/unqueue/", session_steering.remove_queued_prompt, name="unqueue"),
     path("sessions/<text:session_id>/-/command/", session_steering.send_session_command, name="command"),
     path("sessions/<text:session_id>/-/rename/", session_acts.rename_session_view, name="rename"),
-    path("sessions/<text:session_id>/-/keep/", session_keeping.show_or_change_session_tags, name="keep-one"),
+    path(
+        "sessions/<text:session_id>/-/keep/", session_keeping.edit_session_tags_and_archive, name="keep-one"
+    ),
     path("sessions/<text:session_id>/-/delete/", session_acts.delete_session_view, name="delete"),
     path("sessions/<text:session_id>/-/changes/", session_changes.show_session_changes, name="changes"),
     path("sessions/<text:session_id>/-/export.ndjson", session_exports.export_session_ndjson, name="ndjson"),

@@ -9,10 +9,10 @@ from django.template import Context, Library
 from django.utils import timezone
 
 from coordinator.models import Agent, Session, UsageDay
-from coordinator.models.agent_names import list_agent_names
+from coordinator.models.agent_names import link_reasons_by_agent_name
 from dashboard.frame.days import find_zone_by_name
 from dashboard.usage.activity import build_activity_context, build_agent_week_context, describe_duration_bound
-from dashboard.usage.charts import build_small_usage_chart
+from dashboard.usage.charts import load_small_usage_chart_context
 
 register = Library()
 
@@ -20,7 +20,7 @@ register = Library()
 @register.inclusion_tag("usage/_small_chart.html")
 def usage_chart() -> dict[str, Any]:
     """Render the usage of all agents in the last days."""
-    return build_small_usage_chart(UsageDay.objects.all(), timezone.now()) | {"by": "model"}
+    return load_small_usage_chart_context(UsageDay.objects.all(), timezone.now()) | {"by": "model"}
 
 
 @register.inclusion_tag("usage/_activity.html")
@@ -36,7 +36,9 @@ def agent_week(context: Context, agent: Agent) -> dict[str, Any]:
     The query parameter `zone` sets the time zone.
     """
     zone = find_zone_by_name(context["request"].GET.get("zone", "")) or settings.LOCAL_ZONE
-    return build_agent_week_context(list_agent_names(agent.pk), timezone.now(), zone) | {"agent": agent}
+    return build_agent_week_context(link_reasons_by_agent_name(agent.pk), timezone.now(), zone) | {
+        "agent": agent
+    }
 
 
 @register.filter
@@ -48,6 +50,6 @@ def duration_bound(milliseconds: float | None) -> str:
 @register.inclusion_tag("usage/_small_chart.html")
 def agent_usage_chart(agent: Agent) -> dict[str, Any]:
     """Render the usage of an agent's sessions in the last days."""
-    sessions = Session.objects.filter(agent_name__in=list_agent_names(agent.pk)).values("pk")
+    sessions = Session.objects.filter(agent_name__in=link_reasons_by_agent_name(agent.pk)).values("pk")
     days = UsageDay.objects.filter(session_id__in=sessions)
-    return build_small_usage_chart(days, timezone.now()) | {"by": "agent"}
+    return load_small_usage_chart_context(days, timezone.now()) | {"by": "agent"}

@@ -35,7 +35,7 @@ def compute_line_diff_opcodes(before: Sequence[str], after: Sequence[str]) -> li
     return [(str(code[0]), *map(int, code[1:])) for code in json.loads(codes or b"[]")]  # type: ignore[misc]
 
 
-def diff_with_all_lines(before: Sequence[str], after: Sequence[str]) -> list[Marked] | None:
+def diff_all_lines_or_none(before: Sequence[str], after: Sequence[str]) -> list[Marked] | None:
     """Return all lines of both texts with their signs, or None if the texts are too large to compare."""
     codes = compute_line_diff_opcodes(before, after)
     return None if codes is None else list(iterate_diff_lines_of_opcodes(codes, before, after))

@@ -30,7 +30,7 @@ def format_json(value: Any) -> str:
         return format_json_line(value)
 
 
-def format_json_beginning(value: Any, *, most: int = INDENTED_UP_TO) -> tuple[str, bool]:
+def format_json_beginning_with_flag(value: Any, *, most: int = INDENTED_UP_TO) -> tuple[str, bool]:
     """Return a JSON value indented, and whether it is complete. Long base64 texts are replaced by their size.
 
     At most `most` nested values are written; the others are left out.
@@ -68,7 +68,7 @@ class BoundedCopy:
         if not isinstance(value, dict | list) or not value:
             return value
         if depth >= DEEPEST:
-            return self.placeholder_for_too_deep_value()
+            return self.too_deep_placeholder_or_raise()
         if isinstance(value, list):
             return [
                 self.copy_value(inner, depth + 1) for inner in value if self.continue_or_record_truncation()
@@ -79,7 +79,7 @@ class BoundedCopy:
             if self.continue_or_record_truncation()
         }
 
-    def placeholder_for_too_deep_value(self) -> str:
+    def too_deep_placeholder_or_raise(self) -> str:
         if not self.cut:
             raise ValueTooLarge
         return TOO_DEEP

@@ -19,7 +19,7 @@ from dashboard.timeline.rows import MessageBlock, TimelineRowDisplay, build_time
 
 def iterate_session_markdown(session: Session) -> Iterator[str]:
     yield f"# {join_into_one_line(titles.load_session_title(session.pk) or 'Untitled session')}\n\n"
-    yield "".join(f"- {name}: {value}\n" for name, value in generate_session_facts(session))
+    yield "".join(f"- {name}: {value}\n" for name, value in iterate_session_fact_pairs(session))
     allowance = RenderingAllowance()  # for the diffs of the whole document
     started_at = session_start_microseconds(session)
     for row in walk_session_rows(session):
@@ -29,7 +29,7 @@ def iterate_session_markdown(session: Session) -> Iterator[str]:
             yield "\n" + text
 
 
-def generate_session_facts(session: Session) -> Iterator[tuple[str, str]]:
+def iterate_session_fact_pairs(session: Session) -> Iterator[tuple[str, str]]:
     started = session.created_at
     yield "Session", session.pk
     yield "Status", session.status

@@ -61,7 +61,10 @@ def build_open_call(row: DrivenCall, program: str) -> OpenCall:
     )
     output = mask_secrets(row.output or "")
     return OpenCall(
-        call_display, instants.parse_instant(row.began_at), output[-MOST_OUTPUT:], row.event_id is not None
+        call_display,
+        instants.parse_instant_or_none(row.began_at),
+        output[-MOST_OUTPUT:],
+        row.event_id is not None,
     )
 
 

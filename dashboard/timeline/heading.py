@@ -24,9 +24,9 @@ from coordinator.sessions.timeline import count_session_events
 from coordinator.sessions.timeline.positions import EventPosition
 from coordinator.sessions.unguarded_calls import load_guard_report
 from coordinator.usage import reading as usage
-from dashboard.sessions.changes import count_changed_files
+from dashboard.sessions.changes import count_changed_files_if_reported
 from dashboard.sessions.steering import build_steering_context
-from dashboard.sessions.summary import build_session_summary
+from dashboard.sessions.summary import load_session_summary
 from dashboard.timeline.facets import build_timeline_facets, build_tool_facets
 from dashboard.timeline.query import TimelineQuery
 
@@ -54,7 +54,7 @@ def build_session_header_context(session: Session, query: TimelineQuery) -> dict
     steering = build_steering_context(session)
     return steering | {
         "session": session,
-        "changed_files": count_changed_files(session.pk),
+        "changed_files": count_changed_files_if_reported(session.pk),
         "session_title": session_titles.get(session.pk, ""),
         "parent_title": session_titles.get(session.parent_session_id or "", ""),
         "state": inactivity.IDLE if inactivity.find_idle_session_ids([session.pk], now) else session.status,
@@ -66,7 +66,7 @@ def build_session_header_context(session: Session, query: TimelineQuery) -> dict
         "guard": load_guard_report(session),
         "query": query,
         "counts": counts,
-        "summary": build_session_summary(session, counts),
+        "summary": load_session_summary(session, counts),
         "masked": count_masked_secrets(session.pk),
         "spent_by_model": spent,
         "spent": usage.sum_token_usages(spent) if spent else None,

@@ -147,7 +147,7 @@ def parse_instant_position(text: str) -> EventPosition | None:
     The text is in ISO 8601, as a browser's datetime-local field sends it. A time without an offset is in UTC.
     """
     try:
-        moment = instants.parse_instant(text) or datetime.fromisoformat(text)
+        moment = instants.parse_instant_or_none(text) or datetime.fromisoformat(text)
         return EventPosition.position_before_moment(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         return None

@@ -38,7 +38,7 @@ from dashboard.looks.parts import (
     build_output_parts,
     build_text_part,
     is_image_block,
-    shorten_text,
+    shorten_text_with_cut_flag,
     should_draw_full_length,
 )
 from dashboard.text import markdown
@@ -227,7 +227,7 @@ class TimelineRowDisplay:
         event = self.event
         if event.event_type == "result" and event.content is None:
             value = event.tool_output.value if event.tool_output else None
-            return list(build_result_blocks(value))
+            return list(iterate_result_blocks(value))
         content = event.content
         if content is None:
             return [build_message_text_block(event.error)] if event.error else []
@@ -237,7 +237,7 @@ class TimelineRowDisplay:
                     part=build_text_part(str(content.value), label="A long message, shown as stored")
                 )
             ]
-        return list(build_message_blocks(content.value))
+        return list(iterate_message_blocks(content.value))
 
     @cached_property
     def milestone_display(self) -> tuple[str, str, str]:
@@ -260,7 +260,7 @@ class TimelineRowDisplay:
         return [build_json_part(event_fields)] if event_fields else []
 
 
-def build_result_blocks(stored: Any) -> Iterable[MessageBlock]:
+def iterate_result_blocks(stored: Any) -> Iterable[MessageBlock]:
     """Yield the blocks of an agent's final result: its text, its data, or both.
 
     Any other value is shown as output.
@@ -275,7 +275,7 @@ def build_result_blocks(stored: Any) -> Iterable[MessageBlock]:
         yield from (MessageBlock(part=part) for part in build_output_parts(data, "Result"))
 
 
-def build_message_blocks(content: Any) -> Iterable[MessageBlock]:
+def iterate_message_blocks(content: Any) -> Iterable[MessageBlock]:
     if isinstance(content, str):
         yield build_message_text_block(content)
         return
@@ -297,7 +297,11 @@ def build_message_blocks(content: Any) -> Iterable[MessageBlock]:
 
 
 def build_message_text_block(text: str) -> MessageBlock:
-    short = text if should_draw_full_length() or len(text) <= MESSAGE_CHARACTERS else shorten_text(text)[0]
+    short = (
+        text
+        if should_draw_full_length() or len(text) <= MESSAGE_CHARACTERS
+        else shorten_text_with_cut_flag(text)[0]
+    )
     return MessageBlock(text=short, cut=len(short) < len(text))
 
 

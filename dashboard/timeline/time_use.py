@@ -37,7 +37,7 @@ class TimePart:
         return f"{self.percent:.0f} %" if self.percent >= 1 else "under 1 %"
 
 
-def find_critical_path(spans: Sequence[SessionSpan], until_us: int) -> set[tuple[str, str]]:
+def critical_path_span_keys(spans: Sequence[SessionSpan], until_us: int) -> set[tuple[str, str]]:
     """Return the kinds and keys of the spans on the critical path.
 
     If one of these spans had been shorter, the session could have been. The path is found from the end: the

@@ -138,11 +138,11 @@ def draw_arrived_rows(arrived: ArrivedRows, session: Session, began: int) -> Ite
         is_error = not completes and row in errors
         if is_error:
             errors.remove(row)
-        yield draw_timeline_row(row, session, began, among_all=True, among_errors=is_error) | {
+        yield draw_timeline_row_with_category(row, session, began, among_all=True, among_errors=is_error) | {
             "completes": completes
         }
     for row in errors:
-        yield draw_timeline_row(row, session, began, among_all=False, among_errors=True) | {
+        yield draw_timeline_row_with_category(row, session, began, among_all=False, among_errors=True) | {
             "completes": False
         }
 
@@ -152,12 +152,12 @@ def draw_rows_without_event(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows that have no event. They are visible only without filters."""
     for row in rows:
-        yield draw_timeline_row(row, session, began, among_all=True, among_errors=False) | {
+        yield draw_timeline_row_with_category(row, session, began, among_all=True, among_errors=False) | {
             "completes": False
         }
 
 
-def draw_timeline_row(
+def draw_timeline_row_with_category(
     row: TimelineRow, session: Session, began: int, *, among_all: bool, among_errors: bool
 ) -> dict[str, Any]:
     (drawn,) = build_timeline_row_displays([row], session, began)

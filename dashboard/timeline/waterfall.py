@@ -23,7 +23,7 @@ from coordinator.sessions.timeline import CallRow, SessionTimeline
 from coordinator.sessions.timeline.spans import SessionSpan, SessionSpans, load_session_spans
 from dashboard.timeline.rows import build_timeline_row_displays, format_time_offset
 from dashboard.timeline.time_scale import AxisMark, FoldedTimeScale
-from dashboard.timeline.time_use import TimePart, divide_time_by_activity, find_critical_path
+from dashboard.timeline.time_use import TimePart, critical_path_span_keys, divide_time_by_activity
 
 MOST_BARS = 100
 MOST_OTHER_BARS = 30
@@ -143,7 +143,7 @@ class Waterfall:
         return format_duration(timedelta(microseconds=self.to_us - self.from_us))
 
 
-def build_waterfall(
+def load_waterfall_or_none(
     session: Session, query: WaterfallQuery, now: datetime, *, drag: tuple[float, float] | None = None
 ) -> Waterfall | None:
     """Return the waterfall of a range of the session, or None if nothing in the session has a time.
@@ -164,7 +164,7 @@ def build_waterfall(
         for span in loaded.spans
         if span.kind in ("call", "wait", "child") and span.to_us >= from_us and span.from_us <= to_us
     ]
-    path = find_critical_path(loaded.spans, loaded.to_us)
+    path = critical_path_span_keys(loaded.spans, loaded.to_us)
     if query.path_only:
         inside = [span for span in inside if (span.kind, span.key) in path]
     drawn = choose_drawn_spans(inside)

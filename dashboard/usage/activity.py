@@ -51,7 +51,7 @@ def build_activity_context(now: datetime) -> dict[str, Any]:
     counts = {
         "Sessions": count_sessions_by_hour(datetime_of_hour_number(first)),
         "Calls": {hour: totals.calls for hour, totals in load_calls_by_hour(rows).items()},
-        **count_requests_by_hour(datetime_of_hour_number(first)),
+        **hourly_waits_and_denials(datetime_of_hour_number(first)),
     }
     agents = load_calls_by_agent_and_hour(rows)
     labels = [describe_hour(hour) for hour in hours]
@@ -106,7 +106,7 @@ def count_sessions_by_hour(start: datetime) -> Counter[int]:
     )
 
 
-def count_requests_by_hour(start: datetime) -> dict[str, Counter[int]]:
+def hourly_waits_and_denials(start: datetime) -> dict[str, Counter[int]]:
     """Return by hour, from `start` on, how many requests waited for a person and how many were denied."""
     rows = PermissionRequest.objects.filter(created_at__gte=start).order_by()
     by_policy = Q(status=PermissionRequest.Status.DENIED, approved_at=F("created_at"))

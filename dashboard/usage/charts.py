@@ -37,7 +37,7 @@ TOKEN_KINDS = {
 CONTEXT_SERIES = ("Context", "Context after compaction", "Context of another model")
 
 
-def build_usage_chart(
+def build_usage_chart_context(
     query: UsageQuery, slots: dict[tuple[str, str], TokenUsage], by_name: dict[str, TokenUsage], now: datetime
 ) -> dict[str, Any]:
     """Return the context of the chart: its columns, its series and the sums of its columns.
@@ -89,7 +89,7 @@ def sum_usage_by_name(slots: Mapping[tuple[str, str], TokenUsage]) -> dict[str, 
     return sort_usages_by_cost(by_name)
 
 
-def build_small_usage_chart(days: QuerySet[UsageDay], now: datetime) -> dict[str, Any]:
+def load_small_usage_chart_context(days: QuerySet[UsageDay], now: datetime) -> dict[str, Any]:
     """Return a chart of the last SMALL_CHART_DAYS by model. It shows tokens if no usage has a price."""
     query = UsageQuery(days=SMALL_CHART_DAYS, zone=str(settings.LOCAL_ZONE))
     slots = load_usage_by_day_and_model(days.filter(day__gte=query.list_time_slots_of_period(now)[0]))
@@ -97,7 +97,7 @@ def build_small_usage_chart(days: QuerySet[UsageDay], now: datetime) -> dict[str
     total = sum_token_usages(by_name)
     if not total.cost:
         query = UsageQuery(days=SMALL_CHART_DAYS, zone=str(settings.LOCAL_ZONE), measure="tokens")
-    return {"query": query, "total": total, **build_usage_chart(query, slots, by_name, now)}
+    return {"query": query, "total": total, **build_usage_chart_context(query, slots, by_name, now)}
 
 
 def build_token_and_context_charts(session_usage: SessionUsage) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from coordinator.actions.usage import prices
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_GET, require_POST, require_safe
 from coordinator.models import ModelPrice, ModelRequestUsage, Session
-from coordinator.models.agent_names import expand_agent_name, list_agent_filter_choices
+from coordinator.models.agent_names import list_agent_filter_choices, list_names_of_same_agent
 from coordinator.sessions import titles
 from coordinator.usage import prices as prices_of
 from coordinator.usage import reading as usage
@@ -42,7 +42,7 @@ from dashboard.timeline.query import TimelineQuery
 from dashboard.usage.activity import build_activity_context, build_tool_context
 from dashboard.usage.charts import (
     build_token_and_context_charts,
-    build_usage_chart,
+    build_usage_chart_context,
     describe_change,
     sum_usage_by_name,
 )
@@ -126,7 +126,7 @@ def show_tool_usage(request: HtmxHttpRequest) -> HttpResponse:
     days = days if days in dict(TOOL_PERIODS) else TOOL_PERIODS[0][0]
     last = hours_since_1970(timezone.now())
     first = last - int(days) * 24 + 1
-    names = expand_agent_name(agent) if agent else None
+    names = list_names_of_same_agent(agent) if agent else None
     context = {
         "agent": agent,
         "agents": list_agent_filter_choices(agent),
@@ -204,7 +204,9 @@ def save_model_prices_view(request: HtmxHttpRequest) -> HttpResponse:
         row["model"]: {kind: row[kind] for kind in KINDS} for row in rows if not row.get("DELETE")
     }
     with refusals.catch_refusal_as_message(request):
-        prices.replace_model_prices(wanted_prices, actor=person_actor(request.user), now=timezone.now())
+        prices.replace_prices_and_price_requests(
+            wanted_prices, actor=person_actor(request.user), now=timezone.now()
+        )
         messages.success(request, "Prices saved. New requests use them, and earlier ones that had no price.")
     return redirect("costs:show")
 
@@ -241,7 +243,7 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
         "filled": usage.usage_backfill_progress(),
         "limits": load_recent_limit_states(now),
         "forms": forms_,
-        **build_usage_chart(query, slots, by_name, now),
+        **build_usage_chart_context(query, slots, by_name, now),
     }
     return render(request, "usage/costs.html", context, status=status)
 

@@ -52,7 +52,7 @@ def plainly(given_rows: list[dict[str, Any]], agent: str, server: str, tool: str
             ):
                 continue
             end = row["expires_at"]
-            moment: datetime | None = instants.parse_instant(end) if end is not None else None
+            moment: datetime | None = instants.parse_instant_or_none(end) if end is not None else None
             if end is None or (moment is not None and moment > NOW):
                 live.append(row["permission"])
             elif moment is None and row["permission"] != "allow":

@@ -63,7 +63,7 @@ def test_deleting_takes_everything_of_the_agent_and_nothing_of_others() -> None:
         Agent.objects.filter(pk="agent.busy"),
     ):
         assert not left.exists()
-    assert agents.count_agent_dependents(["agent.other"]) == {
+    assert agents.count_agent_dependents_by_kind(["agent.other"]) == {
         "chat messages": 1,
         "chat attachments": 1,
         "grants": 1,

@@ -29,10 +29,10 @@ from coordinator.models import (
 )
 from coordinator.models.agent_names import (
     LinkReason,
-    expand_agent_name,
     find_linked_agent,
+    link_reasons_by_agent_name,
     list_agent_filter_choices,
-    list_agent_names,
+    list_names_of_same_agent,
 )
 from coordinator.policy.grants import access
 from coordinator.policy.limits import brakes as braked
@@ -128,9 +128,9 @@ class TestLinks:
         add_blueprint("platform-oncall")
         link("pager")
         names = {ONCALL, "pager", "platform-oncall"}
-        assert set(list_agent_names(ONCALL)) == names
-        assert set(expand_agent_name("pager")) == names
-        assert expand_agent_name("somebody") == ["somebody"]
+        assert set(link_reasons_by_agent_name(ONCALL)) == names
+        assert set(list_names_of_same_agent("pager")) == names
+        assert list_names_of_same_agent("somebody") == ["somebody"]
 
     def test_a_filter_offers_an_agent_once_under_its_name(self):
         for name in ("pager", "platform-oncall", "somebody"):
@@ -356,7 +356,7 @@ class TestLinksAllowNothing:
             day=installation_local_date(NOW), session_id="ses", model="", agent=ONCALL, calls=2, input_tokens=0,
             output_tokens=0, cache_read_tokens=0, cache_write_tokens=0,
         )  # fmt: skip
-        brakes.apply_brake("agent", ONCALL, "", actor=ANN, now=NOW)
+        brakes.apply_brake_and_stop_runs("agent", ONCALL, "", actor=ANN, now=NOW)
         assert braked.find_brake_on_call([ONCALL], None) is not None
         assert braked.find_brake_on_call([name], None) is None
         in_force = load_active_budgets()

@@ -235,7 +235,7 @@ def test_a_verdict_of_a_program_that_knows_no_locks_is_not_overwritten() -> None
     row = asked()
     held = rows.lock_permission_request(row.request_id)
     PermissionRequest.objects.filter(pk=row.pk).update(status="denied", approved_by="elsewhere")
-    assert not rows.update_pending_request(held, status="approved", approved_by="alice")
+    assert not rows.update_request_if_pending(held, status="approved", approved_by="alice")
     assert (held.status, held.approved_by) == ("denied", "elsewhere")
 
 

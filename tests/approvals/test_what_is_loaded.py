@@ -90,5 +90,5 @@ def test_looking_for_an_edited_call_reads_no_large_input(
     requests: list[PermissionRequest], decoded_bytes: list[int]
 ) -> None:
     PermissionRequest.objects.filter(status="denied").update(status="approved")
-    assert tool_calls.find_call_with_edited_input("mind.x", "ses_1", "Bash", {"command": "make"}) is None
+    assert tool_calls.find_edited_input_call_id("mind.x", "ses_1", "Bash", {"command": "make"}) is None
     assert sum(decoded_bytes) < ALLOWED

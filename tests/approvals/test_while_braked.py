@@ -28,7 +28,7 @@ LASTING: dict[str, Any] = {"validity": Validity.HOUR, "scope": Scope.EVERYWHERE}
 
 
 def put_on(reach: str = "everything", name: str = "") -> int:
-    return brakes.apply_brake(reach, name, "Odd.", actor=BOB, now=timezone.now()).id
+    return brakes.apply_brake_and_stop_runs(reach, name, "Odd.", actor=BOB, now=timezone.now()).id
 
 
 def approved(call: Call, **changes: Any) -> str:

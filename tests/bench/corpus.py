@@ -132,7 +132,7 @@ def _input(tool: str, number: int, text: str) -> dict[str, str]:
 
 
 def _context(event: Event) -> EventContext:
-    at = instants.parse_instant(event.timestamp)
+    at = instants.parse_instant_or_none(event.timestamp)
     assert at is not None
     return EventContext(
         event_id=event.pk,

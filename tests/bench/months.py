@@ -137,7 +137,7 @@ def _rows(events: Iterator[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
             json.dumps(value) if isinstance(value, dict | list) else value
             for value in (getattr(event, name) for name in EVENT)
         ]
-        at = instants.parse_instant(event.timestamp)
+        at = instants.parse_instant_or_none(event.timestamp)
         assert at is not None
         at_us = instants.instant_to_microseconds(at)
         spent = ["claude-sonnet-4", 900, 100] if number % 10 == 0 else [None, None, None]

@@ -68,8 +68,8 @@ def test_before_sign_in_nothing_larger_than_a_few_kilobytes_is_read() -> None:
     assert STRANGER.sent <= 8 * 1024
     for allowance in ALLOWANCES:
         for stranger in ("address:127.0.0.1", "address:2001:db8::/64"):
-            assert allowance.find_sender_limit(stranger) is STRANGER
-    assert {body_limits.SMALL.find_sender_limit(sender) for sender in ("person:1", "key:1")} == {STRANGER}
+            assert allowance.body_limit_of_sender(stranger) is STRANGER
+    assert {body_limits.SMALL.body_limit_of_sender(sender) for sender in ("person:1", "key:1")} == {STRANGER}
 
 
 @pytest.mark.served
@@ -92,7 +92,7 @@ def test_no_door_reads_on_for_a_stranger(one_server: Served, chunked: bool) -> N
 def test_a_key_is_heard_for_as_much_as_the_table_says_at_each_machine_door(one_server: Served) -> None:
     wrong = []
     for method, path, limit in MACHINE:
-        most = getattr(body_limits, limit).find_sender_limit("key:1").sent
+        most = getattr(body_limits, limit).body_limit_of_sender("key:1").sent
         connection = connect(one_server)
         connection.putrequest(method, path)
         for name, value in {**bearer(), "Content-Length": str(most + 1)}.items():

@@ -149,7 +149,9 @@ def test_access_is_denied_to_an_agent_that_may_be_on_a_braked_host(
 @pytest.mark.django_db
 class TestInTheDatabase:
     def put_on(self, reach: str = "everything", name: str = "") -> brakes.BrakeResult:
-        return brakes.apply_brake(reach, name, "", actor=person_actor(self.anna), now=timezone.now())
+        return brakes.apply_brake_and_stop_runs(
+            reach, name, "", actor=person_actor(self.anna), now=timezone.now()
+        )
 
     @pytest.fixture(autouse=True)
     def people(self, db: None) -> None:
@@ -282,7 +284,7 @@ class TestInTheDatabase:
     def test_only_people_put_it_on_and_release_it(self) -> None:
         for program in (key_actor_by_name("k"), system_actor("s")):
             with pytest.raises(BadRequest):
-                brakes.apply_brake("everything", "", "", actor=program, now=timezone.now())
+                brakes.apply_brake_and_stop_runs("everything", "", "", actor=program, now=timezone.now())
             with pytest.raises(BadRequest):
                 brakes.lift_brake(self.put_on("host", str(program)).id, actor=program, now=timezone.now())
 
@@ -323,7 +325,7 @@ class TestInTheDatabase:
 @pytest.mark.django_db
 def test_who_loses_a_race_to_release_a_brake_is_told_who_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     now = timezone.now()
-    brake = brakes.apply_brake("everything", "", "Stop.", actor=Actor("user", "ann"), now=now)
+    brake = brakes.apply_brake_and_stop_runs("everything", "", "Stop.", actor=Actor("user", "ann"), now=now)
     as_it_was = Brake.objects.get(pk=brake.id)
     brakes.lift_brake(brake.id, actor=Actor("user", "bob"), now=now)
     rows = Brake.objects.filter(pk=brake.id)

@@ -100,7 +100,7 @@ def test_calls_that_only_the_gateway_tells_count_in_every_session() -> None:
 def test_money_is_counted_by_prices_and_what_has_none_is_said() -> None:
     one = session()
     price = dict.fromkeys(("input", "output", "cache_read", "cache_write"), 1_000_000.0)
-    prices.replace_model_prices({"own": price}, actor=ANNA, now=NOW)
+    prices.replace_prices_and_price_requests({"own": price}, actor=ANNA, now=NOW)
     events.record_events([spent(one, "own", input=2, output=3), spent(one, "nobody-knows", output=40)], NOW)
     found = budgets.current_budget_state(budget("money"), NOW)
     assert (found.use.amount, found.use.unpriced) == (5.0, 40)
@@ -121,7 +121,7 @@ def test_a_budget_in_money_asks_while_something_that_was_used_has_no_price(at_li
     assert (asks.decision, asks.deny_at_deadline) == ("ask", True)
     assert "40 tokens are of models without a price" in asks.reason
     price = dict.fromkeys(("input", "output", "cache_read", "cache_write"), 0.0)
-    prices.replace_model_prices({"nobody-knows": price}, actor=ANNA, now=NOW)
+    prices.replace_prices_and_price_requests({"nobody-knows": price}, actor=ANNA, now=NOW)
     assert budgets.decide_by_budgets(money, [], one.pk, NOW).decision == "observe"
 
 
@@ -193,7 +193,7 @@ def test_a_queue_asks_once_whose_a_session_is(django_assert_max_num_queries: Any
 def test_a_budget_of_each_session_is_used_up_where_it_is_in_one_of_today(measure: str) -> None:
     one, two = session(1), session(2)
     price = dict.fromkeys(("input", "output", "cache_read", "cache_write"), 1_000_000.0)
-    prices.replace_model_prices({"own": price}, actor=ANNA, now=NOW)
+    prices.replace_prices_and_price_requests({"own": price}, actor=ANNA, now=NOW)
     wanted = replace(budget(measure, span="session"), amount=3.0)
     events.record_events([event(one), spent(one, "own", input=2), event(two), event(two)], NOW)
     assert not budgets.is_budget_spent_or_uncountable(wanted, NOW)
@@ -306,6 +306,6 @@ def test_sums_that_name_a_runners_profile_are_put_right() -> None:
     driven, other = session(1, agent_name=None, executor_profile="signalbox"), session(2)
     events.record_events([event(driven), event(other)], NOW)
     DrivenSession.objects.create(session=driven, runner_id="lnch_1", agent="claude")
-    recording.correct_programs_of_usage_days(NOW)
+    recording.update_usage_day_agent_programs(NOW)
     assert budgets.budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 1
     assert budgets.budget_usage(budget(reach="agent", name="codex"), NOW).amount == 1

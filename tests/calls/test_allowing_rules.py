@@ -138,9 +138,9 @@ def test_one_is_added_behind_what_denies_or_asks_about_some_calls_and_before_wha
         DecisionRule(3, "*", ASK, runs="git push"),
         DecisionRule(4, "*", ASK),
     ]
-    switched = ready_made.rules_with_ready_made_rule_set(listed, "looks-around", is_on=True)
+    switched = ready_made.rules_with_ready_made_switched(listed, "looks-around", is_on=True)
     assert [rule.ready_made for rule in switched] == ["", "", "", "looks-around", ""]
-    assert ready_made.rules_with_ready_made_rule_set(switched, "looks-around", is_on=False) == listed
+    assert ready_made.rules_with_ready_made_switched(switched, "looks-around", is_on=False) == listed
 
 
 @pytest.mark.django_db

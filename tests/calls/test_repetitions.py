@@ -24,7 +24,11 @@ from coordinator.policy.rules.call_history import (
 from coordinator.policy.rules.call_text import CallText, build_call_text_from_input
 from coordinator.policy.rules.tool_rules import ASK, DENY, OBSERVE, DecisionRule, PartialCall
 from coordinator.policy.suggestions.history import WalkTimeLimit
-from coordinator.policy.suggestions.rule_trials import RecordedCallJudge, TrialCallFilter, list_judged_calls
+from coordinator.policy.suggestions.rule_trials import (
+    RecordedCallJudge,
+    TrialCallFilter,
+    load_judged_call_page,
+)
 from coordinator.sessions.events import NewEvent
 from dashboard.rules.recorded import READER
 from dashboard.rules.sentences import build_rule_sentence_parts
@@ -248,7 +252,7 @@ def test_a_saved_rule_is_no_rule_about_every_call_for_an_earlier_version() -> No
 def test_the_replay_says_at_which_calls_it_would_have_asked() -> None:
     ids = ran("make", "make", "ls", "make", "make")
     judge = RecordedCallJudge([CALL_RULE], NOW)
-    page = list_judged_calls(
+    page = load_judged_call_page(
         READER, judge, judge, TrialCallFilter(decision=ASK), before=0, most=9, budget=WalkTimeLimit(60)
     )
     assert [one.call.event_id for one in page.calls] == [ids[4], ids[3]]

@@ -112,7 +112,7 @@ def test_a_wrong_byte_is_never_given_out(s3: S3) -> None:
     with pytest.raises(StoredDataCorrupt):
         reading.open_attachment_at_offset(row, 3 * checked.PIECE + 5)
     with pytest.raises(StoredDataCorrupt):
-        reading.attachment_sha256(row)
+        reading.compute_attachment_sha256(row)
     assert attachments.check_attachment_files(NOW, checksums=True).damaged == [row.pk]
 
 
@@ -349,7 +349,7 @@ def test_a_file_from_before_is_known_again_once_it_was_looked_through(settings, 
     assert attachments.check_attachment_files(NOW).unknown == []
     (tmp_path / (row.disk_path or "")).write_bytes(b"x" * MIB)
     with pytest.raises(StoredDataCorrupt):
-        reading.attachment_sha256(ChatAttachment.objects.get(pk=row.pk))
+        reading.compute_attachment_sha256(ChatAttachment.objects.get(pk=row.pk))
 
 
 def test_reading_jumps_and_ends_as_a_plain_file_does() -> None:

@@ -45,7 +45,7 @@ def walked(
     now: list[DecisionRule], then: list[DecisionRule] | None = None, edits: tuple[GrantEdit, ...] = ()
 ) -> tuple[RuleTrial, int]:
     """Walk through the history a stretch at a time, carrying the trial along as JSON; return it and the steps."""
-    trial, steps = RuleTrial.start_rule_trial(reader()), 0
+    trial, steps = RuleTrial.build_rule_trial_over_history(reader()), 0
     while not trial.is_done:
         judge = RecordedCallJudge(now, NOW)
         other = (
@@ -123,7 +123,7 @@ def test_the_calls_behind_a_number_are_listed_in_pages() -> None:
     judge = RecordedCallJudge([NO_PUSH, LOOKING], NOW)
     wanted, found, before, pages = TrialCallFilter(decision="allow", by="rule 2", agent=SHOP), [], 0, 0
     while pages == 0 or before:
-        listed = rule_trials.list_judged_calls(
+        listed = rule_trials.load_judged_call_page(
             reader(), judge, judge, wanted, before=before, most=2, budget=WalkTimeLimit(60)
         )
         found += [one.call.about for one in listed.calls]
@@ -135,9 +135,11 @@ def test_a_list_that_runs_out_of_time_says_where_it_goes_on() -> None:
     ids = ran("git push", *["make"] * 8)
     judge = RecordedCallJudge([NO_PUSH], NOW)
     wanted = TrialCallFilter(decision="deny")
-    listed = rule_trials.list_judged_calls(reader(), judge, judge, wanted, before=0, most=5, budget=spent())
+    listed = rule_trials.load_judged_call_page(
+        reader(), judge, judge, wanted, before=0, most=5, budget=spent()
+    )
     assert (listed.calls, listed.is_full, listed.before > ids[0]) == ([], False, True)
-    listed = rule_trials.list_judged_calls(
+    listed = rule_trials.load_judged_call_page(
         reader(), judge, judge, wanted, before=listed.before, most=5, budget=WalkTimeLimit(60)
     )
     assert ([one.call.event_id for one in listed.calls], listed.before) == ([ids[0]], 0)
@@ -146,12 +148,12 @@ def test_a_list_that_runs_out_of_time_says_where_it_goes_on() -> None:
 def test_the_clock_is_looked_at_within_a_stretch_and_every_call_is_counted_once() -> None:
     ran(*["git push"] * 120, "make")
     whole, judge = reader(2_000), RecordedCallJudge([NO_PUSH], NOW)
-    trial, counted = RuleTrial.start_rule_trial(whole), []
+    trial, counted = RuleTrial.build_rule_trial_over_history(whole), []
     while not trial.is_done:
         trial.continue_rule_trial(whole, judge, judge, spent())
         counted.append(trial.tally.calls)
     assert (counted, trial.tally.then[:4]) == ([50, 100, 121], [120, 0, 0, 1])
-    listed = rule_trials.list_judged_calls(
+    listed = rule_trials.load_judged_call_page(
         whole, judge, judge, TrialCallFilter(by="nothing"), before=0, most=5, budget=spent()
     )
     assert (len(listed.calls), listed.before > 0) == (1, True)

@@ -100,10 +100,13 @@ def test_a_file_that_is_too_large_is_named_by_each_import_and_never_counts_as_se
     for expected_files in (1, 0):  # the next import begins from what is noted in the file
         again = TranscriptUploader(sender.connection, ["codex"])
         monkeypatch.setattr(again, "post_archive_until_server_ready", lambda _agent, _archive: ANSWER)
-        found, _ = again.find_changed_transcripts(place)
+        found, _ = again.list_changed_and_count_unchanged(place)
         again.send_files("codex", found)
         assert again.totals.files == expected_files
         (problem,) = again.totals.problems
         assert problem.startswith(f"{large.path}: too large to send")
         assert large.path not in again.sent
-        assert again.find_changed_transcripts(place) == ([], 1)  # --watch does not try the same bytes again
+        assert again.list_changed_and_count_unchanged(place) == (
+            [],
+            1,
+        )  # --watch does not try the same bytes again

@@ -40,17 +40,17 @@ def told(spool: HookSpool, most: int = 1_000) -> list[str]:
 def test_it_is_told_in_order_and_once(spool: HookSpool) -> None:
     assert not spool
     for number in range(12):
-        assert spool.add_unsent_hook(kept(number))
+        assert spool.add_hook_unless_too_large(kept(number))
     assert spool
     assert told(spool, 5) == [f"id-{number}" for number in range(5)]
-    assert spool.add_unsent_hook(kept(99))
+    assert spool.add_hook_unless_too_large(kept(99))
     assert told(spool) == [*(f"id-{number}" for number in range(5, 12)), "id-99"]
     assert told(spool) == []
 
 
 def test_what_comes_back_is_what_was_kept(spool: HookSpool) -> None:
     found: list[UnsentHook] = []
-    spool.add_unsent_hook(
+    spool.add_hook_unless_too_large(
         UnsentHook("gemini", "id", 1.5 + time.time() // 1, b'{"a": "\xff\n\0"}', "Denied: no\nbut …")
     )
     spool.send_spooled_hooks(lambda one: not found.append(one))  # type: ignore[func-returns-value]
@@ -63,13 +63,13 @@ def test_what_comes_back_is_what_was_kept(spool: HookSpool) -> None:
 
 def test_two_at_once_both_have_a_place(spool: HookSpool) -> None:
     with ThreadPoolExecutor(1) as pool:  # another process has another name for its file aside
-        list(pool.map(lambda number: spool.add_unsent_hook(kept(number)), range(40)))
+        list(pool.map(lambda number: spool.add_hook_unless_too_large(kept(number)), range(40)))
     assert sorted(told(spool)) == sorted(f"id-{number}" for number in range(40))
 
 
 def test_only_one_at_a_time_tells(spool: HookSpool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOCK_WITHIN", 0.0)
-    spool.add_unsent_hook(kept(1))
+    spool.add_hook_unless_too_large(kept(1))
     others: list[list[str]] = []
     spool.send_spooled_hooks(lambda _one: not others.append(told(spool)))  # type: ignore[func-returns-value]
     assert others == [[]]
@@ -78,30 +78,30 @@ def test_only_one_at_a_time_tells(spool: HookSpool, monkeypatch: pytest.MonkeyPa
 def test_of_too_many_the_oldest_go(spool: HookSpool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_HOOKS", 3)
     for number in range(5):
-        spool.add_unsent_hook(kept(number))
+        spool.add_hook_unless_too_large(kept(number))
     assert told(spool) == ["id-2", "id-3", "id-4"]
     monkeypatch.setattr(module, "MOST_BYTES", 2_500)
     for number in range(3):
-        spool.add_unsent_hook(kept(number, body=b"x" * 600))
+        spool.add_hook_unless_too_large(kept(number, body=b"x" * 600))
     assert told(spool) == ["id-1", "id-2"]
 
 
 def test_what_is_too_large_is_not_kept(spool: HookSpool) -> None:
-    assert not spool.add_unsent_hook(kept(1, body=b"x" * LARGEST))
+    assert not spool.add_hook_unless_too_large(kept(1, body=b"x" * LARGEST))
     assert not spool
 
 
 def test_what_is_old_from_another_time_or_broken_is_dropped(spool: HookSpool, tmp_path: Path) -> None:
-    spool.add_unsent_hook(kept(1, at=time.time() - HOOK_RETENTION_SECONDS - 1))
-    spool.add_unsent_hook(kept(2, at=time.time() + HOOK_RETENTION_SECONDS + 1))
-    spool.add_unsent_hook(kept(3, at=time.time() + 60))  # the clock was put back a little
+    spool.add_hook_unless_too_large(kept(1, at=time.time() - HOOK_RETENTION_SECONDS - 1))
+    spool.add_hook_unless_too_large(kept(2, at=time.time() + HOOK_RETENTION_SECONDS + 1))
+    spool.add_hook_unless_too_large(kept(3, at=time.time() + 60))  # the clock was put back a little
     (tmp_path / "spool" / "0000000004").write_bytes(b'{"agent": 1}\nx')
     assert told(spool) == ["id-3"]
     assert not spool
 
 
 def test_it_is_its_owners_alone(spool: HookSpool, tmp_path: Path) -> None:
-    spool.add_unsent_hook(kept(1))
+    spool.add_hook_unless_too_large(kept(1))
     told(spool, 0)
     found = [tmp_path / "spool", *(tmp_path / "spool").iterdir()]
     assert [path.name for path in found if path.stat().st_mode & 0o077] == []

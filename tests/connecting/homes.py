@@ -76,7 +76,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(http_requests, "exchange_connect_code_for_key", exchange)
     monkeypatch.setattr(http_requests, "send_server_request", lambda *_: PLUGIN)
     monkeypatch.setattr(
-        connection_test, "run_connection_test_steps", lambda *_: iter([TrialStep("Reach it", True, "", 1.0)])
+        connection_test,
+        "iterate_connection_test_steps",
+        lambda *_: iter([TrialStep("Reach it", True, "", 1.0)]),
     )
     monkeypatch.setattr(connect, "build_client_command", lambda: (PROGRAM,))
     monkeypatch.setattr(connect.hook_agents, "HOOK_AGENTS", dict.fromkeys(CONNECTABLE_AGENTS))

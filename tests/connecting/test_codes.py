@@ -33,7 +33,7 @@ def code_for(ann: User, **more: Any) -> str:
 
 
 def exchange(code: str, at: datetime = NOW, source: str = "192.0.2.1") -> tuple[ApiKey, str]:
-    return connecting.redeem_connect_code(code, source=source, host="laptop", now=at)
+    return connecting.redeem_code_and_issue_key(code, source=source, host="laptop", now=at)
 
 
 def post(body: Any, **headers: str) -> Any:

@@ -79,8 +79,8 @@ def test_it_can_be_taken_out_alone(machine: Path) -> None:
 
 @pytest.mark.parametrize("odd", ['{"statusLine": null}', '{"statusLine": {"type": "static", "text": "x"}}'])
 def test_a_status_line_of_another_kind_is_left_alone(odd: str) -> None:
-    assert status_lines.add_status_line(odd, "signalbox status-line") == odd
-    assert status_lines.remove_status_line(odd) == odd
+    assert status_lines.add_or_wrap_status_line(odd, "signalbox status-line") == odd
+    assert status_lines.restore_personal_status_line(odd) == odd
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ def test_a_status_line_of_another_kind_is_left_alone(odd: str) -> None:
     ],
 )
 def test_an_older_line_of_ours_is_replaced_and_not_wrapped_twice(former: str, own: str) -> None:
-    text = status_lines.add_status_line(settings_text(former), OURS)
+    text = status_lines.add_or_wrap_status_line(settings_text(former), OURS)
     command = json.loads(text)["statusLine"]["command"]
     assert command.startswith(OURS)
     assert status_lines.extract_personal_status_line(command) == own
-    assert status_lines.add_status_line(text, OURS) == text
+    assert status_lines.add_or_wrap_status_line(text, OURS) == text
 
 
 def test_what_is_installed_shows_the_person_s_line(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,7 +149,7 @@ def client(db: None) -> Client:
 def known(db: None) -> dict[str, list[str]]:
     """Ids that exist, so that requests get beyond 404."""
     now = timezone.now()
-    runner = runners.enroll_runner(runners.RunnerRegistration("vm", "/p", "test"), now)
+    runner = runners.register_runner_and_recover_runs(runners.RunnerRegistration("vm", "/p", "test"), now)
     run = runs.queue_start_or_resume_run(kind=START, prompt="x", actor=system_actor("tests"), now=now)
     return {
         "session_id": [run.session_id],

@@ -94,7 +94,7 @@ def test_every_agent_program_has_sessions_and_calls_that_rules_can_be_tried_on(
 ) -> None:
     assert set(programs.PROGRAMS) <= set(Session.objects.values_list("executor_profile", flat=True))
     assert set(AT_TERMINALS) == set(programs.PROGRAMS) <= set(AGENT_TITLES)
-    trial = RuleTrial.start_rule_trial(READER)
+    trial = RuleTrial.build_rule_trial_over_history(READER)
     judge = RecordedCallJudge(load_saved_tool_rules(), NOW)
     trial.continue_rule_trial(READER, judge, judge, WalkTimeLimit(60))
     assert trial.is_done

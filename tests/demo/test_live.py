@@ -53,7 +53,9 @@ def test_a_call_that_nobody_allows_is_not_made(served: Served, fleet: DemoFleet)
         terminal.session = f"silent-{name}"
         push = ToolCallStep("Bash", {"command": "git push"}, {"stdout": "pushed"})
         assert (
-            terminal.play_terminal_step(PermissionStep("ProcessExecution", "git push", "To share it.", push))
+            terminal.play_step_and_report_continuation(
+                PermissionStep("ProcessExecution", "git push", "To share it.", push)
+            )
             is False
         )
     assert served.sql("SELECT count(*) FROM events WHERE event_type = 'post_tool'") == [(0,)]
@@ -69,7 +71,7 @@ def test_agents_send_heartbeats_and_those_that_are_switched_off_do_not(
             "INSERT INTO agents (id, name, default_engine_id, enabled, last_seen) VALUES (?, ?, 'mind.x', ?, 1000)",
             (name, name, enabled),
         )
-    live.send_agent_heartbeats(fleet)
+    live.refresh_power_and_send_heartbeats(fleet)
     seen = dict(served.sql("SELECT id, last_seen FROM agents WHERE id LIKE 'agent.checkout%'"))
     assert seen["agent.checkout_fixer"] > 1000
     assert seen["agent.checkout_tester"] == 1000

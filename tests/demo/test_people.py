@@ -92,7 +92,9 @@ def test_what_others_ask_is_never_theirs() -> None:
 def test_somebody_who_was_faster_is_not_overruled(monkeypatch: pytest.MonkeyPatch) -> None:
     row, someone = asked(FLEET), at_work()
     stale = PermissionRequest.objects.with_context().get(pk=row.pk)
-    approvals.decide_request(row.request_id, person=fill.make_past_decider("ann"), verdict="denied", now=NOW)
+    approvals.decide_request(
+        row.request_id, person=fill.build_unsaved_decider("ann"), verdict="denied", now=NOW
+    )
     assert someone.decide_demo_request(stale, NOW) is False
     row.refresh_from_db()
     assert (row.status, row.approved_by) == ("denied", "ann")
@@ -209,7 +211,7 @@ def test_a_database_that_the_demo_filled_while_empty_is_its_own(empty: None, acc
     for _account in range(accounts):
         person("admin")
     assert fill.explain_why_demo_may_not_decide() is not None
-    assert not fill.is_database_in_use()
+    assert not fill.has_existing_application_data()
     fill.fill_demo_database(seed=7, days=1, now=NOW)
     assert fill.explain_why_demo_may_not_decide() is None
     person("viewer")
@@ -245,7 +247,7 @@ def test_an_installation_that_people_have_set_up_is_not_the_demos_own(
     empty: None, set_up: Callable[[], object]
 ) -> None:
     set_up()
-    assert fill.is_database_in_use()
+    assert fill.has_existing_application_data()
     with pytest.raises(Conflict, match="in use"):
         fill.fill_demo_database(seed=7, days=1, now=NOW)
 

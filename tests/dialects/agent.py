@@ -31,7 +31,7 @@ def as_of(
     payloads: Sequence[dict[str, Any]], now: datetime, field: str = "timestamp"
 ) -> list[dict[str, Any]]:
     """Return payloads that tell the time as if the last had happened just now."""
-    moments = [instants.parse_instant(payload[field]) for payload in payloads]
+    moments = [instants.parse_instant_or_none(payload[field]) for payload in payloads]
     late = now - max(moment for moment in moments if moment)
     return [
         payload | {field: instants.format_canonical_instant(moment + late)} if moment else payload
@@ -115,6 +115,6 @@ class Agent:
 
 def later(payload: dict[str, Any], seconds: float, field: str = "timestamp") -> dict[str, Any]:
     """Return a payload as of some seconds later."""
-    moment = instants.parse_instant(payload[field])
+    moment = instants.parse_instant_or_none(payload[field])
     assert moment is not None
     return payload | {field: instants.format_canonical_instant(moment + timedelta(seconds=seconds))}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.help.pages import PAGES, help_page_list_for_docs_index, help_page_list_for_readme
+from dashboard.help.pages import PAGES, docs_index_help_markdown, readme_help_list_markdown
 from tests.docs.documents import DOCUMENTS, FOLDER, anchors, links, prose
 from tests.served import ROOT
 
@@ -92,8 +92,8 @@ def test_no_line_is_longer_than_the_others_but_in_tables_and_code(document: Path
 @pytest.mark.parametrize(
     ("document", "mark", "text"),
     [
-        ("README.md", "pages", help_page_list_for_readme()),
-        (".docs/README.md", "index", f"\n{help_page_list_for_docs_index()}\n"),
+        ("README.md", "pages", readme_help_list_markdown()),
+        (".docs/README.md", "index", f"\n{docs_index_help_markdown()}\n"),
     ],
 )
 def test_the_lists_of_pages_name_each_page(document: str, mark: str, text: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from coordinator.actions import runs
 from coordinator.actions.agents import runners
 from coordinator.actions.driving import permissions
-from coordinator.actions.driving.applying import apply_runner_updates
+from coordinator.actions.driving.applying import apply_updates_return_next_number
 from coordinator.dialects.acp import SPEECH, build_acp_call, unwrap_shell_command
 from coordinator.errors import Forbidden
 from coordinator.models import Draft, DrivenCall, DrivenSession, Event, EventContext, Run, Runner, Session
@@ -44,7 +44,7 @@ def updates_of(posted: list[dict[str, Any]]) -> list[DrivenAgentUpdate]:
 
 
 def tell(fleet: Fleet, runner: Runner, run: Run, posted: list[dict[str, Any]]) -> int:
-    return apply_runner_updates(
+    return apply_updates_return_next_number(
         run.session_id, runner, updates_of(posted), run_id=run.run_id, speech=SPEECH, now=fleet.tick()
     )
 
@@ -209,7 +209,7 @@ def test_a_run_for_an_agent_waits_for_a_runner_that_has_it_and_its_directory(fle
 def test_a_runner_without_a_free_place_gets_no_run(fleet: Fleet) -> None:
     runner = fleet.runner(executor=PERSISTENT, offers=OFFERS)
     run = fleet.start(parameters={"prompt": "hello", "agent": "codex"})
-    assert runners.claim_runner_work(runner.runner_id, fleet.tick(), takes_runs=False) is None
+    assert runners.claim_runner_poll_answer(runner.runner_id, fleet.tick(), takes_runs=False) is None
     assert fleet.fresh(run).status == "pending"
 
 

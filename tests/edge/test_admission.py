@@ -60,7 +60,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     world.looks = 0
     monkeypatch.setattr(keys, "authenticate_api_key", authenticate)
     monkeypatch.setattr(auth_module, "timezone", SimpleNamespace(now=lambda: world.now))
-    monkeypatch.setattr(runners, "claim_runner_work", poll)
+    monkeypatch.setattr(runners, "claim_runner_poll_answer", poll)
     monkeypatch.setattr(
         runners, "requeue_undelivered_poll_answer", lambda *args: world.returned.append(args[:2])
     )

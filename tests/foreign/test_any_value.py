@@ -199,8 +199,8 @@ def test_a_backup_holds_every_row(tmp_path: Path) -> None:
 def test_every_change_is_told_live(caplog: pytest.LogCaptureFixture) -> None:
     changes = feed.list_changes_after(0, upto=feed.find_newest_change_id(), limit=10_000)
     assert len(changes) > 100
-    assert recorded_stream.build_session_init_frames(None, 0)
-    shown = recorded_stream.render_session_stream_frames(
+    assert recorded_stream.load_session_init_frames(None, 0)
+    shown = recorded_stream.load_session_stream_frames(
         [change for change in changes if change.topic in recorded_stream.TOPICS]
     )
     assert len(shown) > 100

@@ -76,7 +76,7 @@ def server() -> None:
 def judged(tool: str = "write") -> Ruling:
     known = servers.load_upstream_server("files")
     assert known is not None
-    return deciding.judge_gateway_request_from_database(known, tool, CALLER, {"path": "/a"}, NOW)[0]
+    return deciding.load_ruling_and_access_verdict(known, tool, CALLER, {"path": "/a"}, NOW)[0]
 
 
 def binding(**changes: Any) -> CallBinding:
@@ -288,7 +288,7 @@ def test_a_read_is_judged_by_the_server_as_a_whole() -> None:
     assert known is not None
 
     def read() -> str:
-        return deciding.judge_gateway_request_from_database(
+        return deciding.load_ruling_and_access_verdict(
             known, "resources/read", CALLER, {"uri": "x:1"}, NOW, is_read=True
         )[0].decision
 
@@ -313,7 +313,7 @@ def test_a_read_is_judged_by_the_server_as_a_whole() -> None:
     assert read() == ALLOW
     off = servers.UpstreamServer("files", None, "is switched off", is_off=True)
     assert (
-        deciding.judge_gateway_request_from_database(off, "resources/read", CALLER, {}, NOW, is_read=True)[
+        deciding.load_ruling_and_access_verdict(off, "resources/read", CALLER, {}, NOW, is_read=True)[
             0
         ].decision
         == DENY
@@ -524,10 +524,13 @@ def test_a_state_that_goes_on_is_of_its_call_and_round() -> None:
 def test_states_are_sealed_and_end() -> None:
     state = WaitState("sbx-1", "req_1", "k", time.time() + 60, 0)
     packed = states.seal_call_state(state)
-    assert states.unseal_call_state(packed) == state
-    assert states.unseal_call_state(packed[:-2]) is None
-    assert states.unseal_call_state(packed.removeprefix(states.PREFIX)) is None
-    assert states.unseal_call_state(states.seal_call_state(replace(state, until=time.time() - 1))) is None
+    assert states.unseal_call_state_or_none(packed) == state
+    assert states.unseal_call_state_or_none(packed[:-2]) is None
+    assert states.unseal_call_state_or_none(packed.removeprefix(states.PREFIX)) is None
+    assert (
+        states.unseal_call_state_or_none(states.seal_call_state(replace(state, until=time.time() - 1)))
+        is None
+    )
 
 
 def test_a_question_is_settled_by_its_own_call_alone() -> None:

@@ -12,7 +12,7 @@ from coordinator.mcp.gateway.limited_results import (
     MAX_STORED_CHARACTERS,
     apply_result_limits_to_response,
     build_stored_result_page,
-    parse_stored_result_uri,
+    stored_result_position_or_none,
 )
 
 LIMIT = 4_096
@@ -99,7 +99,7 @@ def test_parts_lead_to_one_another_and_keep_the_limit() -> None:
         text += contents[0]["text"]
         if len(contents) == 1:
             break
-        place = parse_stored_result_uri(contents[1]["uri"])
+        place = stored_result_position_or_none(contents[1]["uri"])
         assert place is not None
         offset = place[1]
     assert text == LONG
@@ -111,4 +111,4 @@ def test_parts_lead_to_one_another_and_keep_the_limit() -> None:
      "signalbox://results/a b/0", "signalbox://results/a/٣", "signalbox://results/a/0/1"],
 )  # fmt: skip
 def test_other_addresses_name_no_stored_result(uri: Any) -> None:
-    assert parse_stored_result_uri(uri) is None
+    assert stored_result_position_or_none(uri) is None

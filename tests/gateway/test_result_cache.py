@@ -19,9 +19,9 @@ from coordinator.errors import Forbidden
 from coordinator.identity.actors import Actor
 from coordinator.mcp.gateway.cached_results import (
     CachedCall,
-    build_cached_call,
+    build_cache_lookup_or_none,
     build_cached_response,
-    extract_cachable_result,
+    extract_cachable_result_or_none,
     hash_cached_result_scope,
 )
 from coordinator.mcp.gateway.call_limits import CallLimits
@@ -55,7 +55,7 @@ class BrakedMeanwhile(Exception):
 def cached_call(arguments: str = '{"path": "a", "lines": 1}', **changes: Any) -> CachedCall | None:
     fields: dict[str, Any] = {"server": SERVER, "tool": "read", "agent_id": AGENT, "dialect": ["2025-11-25"]}
     body = f'{{"params": {{"name": "read", "_meta": {{"progressToken": 1}}, "arguments": {arguments}}}}}'
-    return build_cached_call(**(fields | {"body": body.encode()} | changes))
+    return build_cache_lookup_or_none(**(fields | {"body": body.encode()} | changes))
 
 
 def cache_key(call: CachedCall | None, sign_in_of: str = "ada") -> str:
@@ -125,7 +125,10 @@ def test_other_calls_are_not_cached(changes: dict[str, Any]) -> None:
     ],
 )
 def test_errors_tasks_questions_and_long_results_are_not_stored(result: Any) -> None:
-    assert extract_cachable_result(json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}).encode()) is None
+    assert (
+        extract_cachable_result_or_none(json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}).encode())
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,12 +136,14 @@ def test_errors_tasks_questions_and_long_results_are_not_stored(result: Any) -> 
     [b'{"id":1,"error":{}}', b'{"id":1,"result":{},"error":{}}', b"{", b"", b'{"result":' + b"[" * 9_000],
 )
 def test_what_is_no_result_is_not_stored(response: bytes) -> None:
-    assert extract_cachable_result(response) is None
+    assert extract_cachable_result_or_none(response) is None
 
 
 def test_a_cached_result_says_how_old_it_is_and_is_otherwise_the_same() -> None:
     result = {"content": [{"type": "text", "text": "ä"}], "structuredContent": {"n": 1e3}, "_meta": {"a": 1}}
-    stored = extract_cachable_result(json.dumps({"jsonrpc": "2.0", "id": 7, "result": result}).encode())
+    stored = extract_cachable_result_or_none(
+        json.dumps({"jsonrpc": "2.0", "id": 7, "result": result}).encode()
+    )
     assert stored is not None
     response = json.loads(build_cached_response("eight", stored, 12))
     assert response == {

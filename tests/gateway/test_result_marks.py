@@ -20,7 +20,7 @@ from coordinator.mcp.gateway.injection_signs import (
     find_injection_signs_in_response,
     find_injection_signs_in_text,
     find_response_injection_and_hosts,
-    find_url_hosts_in_text,
+    find_url_hosts_and_overflow,
 )
 from coordinator.models import McpResultHost
 from coordinator.policy.rules.call_history import MARKED_RESULT, Repetition, parse_repetition_condition
@@ -161,7 +161,7 @@ def test_a_marked_resource_counts_as_well_and_the_timeline_shows_marks(box: Serv
     ],
 )
 def test_the_hosts_of_addresses_are_read_as_browsers_read_them(text: str, hosts: set[str]) -> None:
-    assert find_url_hosts_in_text(text) == (hosts, False)
+    assert find_url_hosts_and_overflow(text) == (hosts, False)
 
 
 def test_a_response_without_addresses_has_no_hosts_and_escapes_hide_none() -> None:
@@ -185,7 +185,7 @@ def test_the_worst_addresses_take_little_time_and_few_of_them_are_looked_at(part
     count = 4 * 1024 * 1024 // len(part)
     text = "".join(part.format(number) for number in range(count)) if "{" in part else part * count
     started_at = time.process_time()
-    hosts, is_cut = find_url_hosts_in_text(text)
+    hosts, is_cut = find_url_hosts_and_overflow(text)
     assert time.process_time() - started_at < 5
     assert len(hosts) <= MAX_HOSTS
     assert is_cut == (part != "http" * 3)

@@ -13,7 +13,10 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CreateMessageResult, TextContent
 
-from coordinator.mcp.gateway.server_requests import find_server_requests_in_response, parse_server_request
+from coordinator.mcp.gateway.server_requests import (
+    find_server_requests_in_response,
+    parse_server_request_or_none,
+)
 from coordinator.mcp.protocol.messages import BRAKED, DENIED
 from tests.gateway import asking_server
 from tests.gateway.agents import AGENT, KEY, Wire, events, furnish, grant, rule
@@ -263,17 +266,17 @@ def test_the_official_client_samples_for_the_official_server_unless_a_rule_denie
     ],
 )
 def test_a_request_is_recognized_however_it_is_written(sent: bytes) -> None:
-    request = parse_server_request(sent)
+    request = parse_server_request_or_none(sent)
     assert request is not None
     assert request.method == "sampling/createMessage"
 
 
 def test_a_request_that_clients_may_read_in_two_ways_is_none_that_passes() -> None:
-    request = parse_server_request(b'{"id":1,"method":"ping","Method":"sampling/createMessage"}')
+    request = parse_server_request_or_none(b'{"id":1,"method":"ping","Method":"sampling/createMessage"}')
     assert request is not None
     assert request.method == "(unreadable request)"
-    assert parse_server_request(b'{"id":1,"method":"ping"}') is None
-    assert parse_server_request(b'{"method":"notifications/progress","params":{}}') is None
+    assert parse_server_request_or_none(b'{"id":1,"method":"ping"}') is None
+    assert parse_server_request_or_none(b'{"method":"notifications/progress","params":{}}') is None
 
 
 def test_requests_in_a_result_are_found_however_they_are_written() -> None:

@@ -188,9 +188,9 @@ def test_a_call_that_says_the_same_as_one_that_is_heard_is_a_question_of_its_own
 
     def ends(_client: Client, threads: Threads) -> None:
         def heard() -> None:
-            gateway_calls.mark_call_delivered(call.call_id, now=timezone.now())
+            gateway_calls.mark_delivered_and_delete_result(call.call_id, now=timezone.now())
 
-        threads.after["find_same_undelivered_call"] = lambda: gateway_calls.end_gateway_call(
+        threads.after["find_undelivered_call_marking_lost"] = lambda: gateway_calls.end_gateway_call(
             call.call_id, RESULT, now=timezone.now()
         )
         threads.after["find_ended_call_marking_lost"] = heard
@@ -202,7 +202,7 @@ def test_a_call_that_says_the_same_as_one_that_is_heard_is_a_question_of_its_own
 
 def test_a_person_is_not_asked_about_a_call_that_began_a_moment_ago() -> None:
     def begins_between(_client: Client, threads: Threads) -> None:
-        threads.after["find_same_undelivered_call"] = lambda: begun(CallState.RUNNING)
+        threads.after["find_undelivered_call_marking_lost"] = lambda: begun(CallState.RUNNING)
 
     ((told,),) = calling(begins_between)
     assert b"is running now" in told

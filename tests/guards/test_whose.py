@@ -268,7 +268,7 @@ def taken(session: Session) -> Run:
         status="pending",
     )
     register("one")
-    runners.claim_runner_work(Runner.objects.get().pk, timezone.now(), key=caller("one", "runner"))
+    runners.claim_runner_poll_answer(Runner.objects.get().pk, timezone.now(), key=caller("one", "runner"))
     run.refresh_from_db()
     assert run.status == "claimed"
     return run
@@ -277,7 +277,9 @@ def taken(session: Session) -> Run:
 def register(name: str) -> str:
     """Register the runner with a key of that name and return its id."""
     registration = runners.RunnerRegistration("host", "/x", "p")
-    return runners.enroll_runner(registration, timezone.now(), key=caller(name, "runner")).pk
+    return runners.register_runner_and_recover_runs(
+        registration, timezone.now(), key=caller(name, "runner")
+    ).pk
 
 
 def test_only_the_key_that_a_runner_registered_with_speaks_for_it(taken: Run) -> None:
@@ -294,7 +296,7 @@ def test_only_the_key_that_a_runner_registered_with_speaks_for_it(taken: Run) ->
     ]
     assert {send(other, *door, report)[0] for door in doors} == {403}
     with pytest.raises(Forbidden):
-        runners.claim_runner_work(str(taken.runner_id), timezone.now(), key=caller("two", "runner"))
+        runners.claim_runner_poll_answer(str(taken.runner_id), timezone.now(), key=caller("two", "runner"))
     taken.refresh_from_db()
     assert (taken.status, Runner.objects.count()) == ("claimed", 1)
 
@@ -307,7 +309,9 @@ def test_a_runner_that_registered_before_keys_were_noted_belongs_to_the_first_th
 
 
 def test_without_keys_no_runner_is_bound_to_one() -> None:
-    runners.enroll_runner(runners.RunnerRegistration("h", "/", "p"), timezone.now(), key=LOCAL_PROGRAM)
+    runners.register_runner_and_recover_runs(
+        runners.RunnerRegistration("h", "/", "p"), timezone.now(), key=LOCAL_PROGRAM
+    )
     assert Runner.objects.get().registered_by is None
 
 

@@ -57,7 +57,7 @@ class Machine:
 
     def attack(self, command: list[str], wanted: Isolation | None = None, **started: Any) -> dict[str, str]:
         """Start the evil program with `command` (an interpreter) and return its report."""
-        line = isolation.build_isolated_command_line(
+        line = isolation.prepare_isolated_command_line(
             [*command, str(EVIL), json.dumps(self.targets)], self.own, wanted or Isolation()
         )
         done = subprocess.run(
@@ -183,7 +183,7 @@ def test_folders_are_given_to_read_or_to_write(machine: Machine, place: Path) ->
         f"Path('{place}/read/new').write_text('z')"
     )
     wanted = Isolation(folders=(str(place / "read"),), writable_folders=(str(place / "write"),))
-    line = isolation.build_isolated_command_line([sys.executable, "-c", source], machine.own, wanted)
+    line = isolation.prepare_isolated_command_line([sys.executable, "-c", source], machine.own, wanted)
     done = subprocess.run(
         line,
         env=isolation.build_process_environment(machine.own),
@@ -219,10 +219,10 @@ def test_what_belongs_to_signalbox_is_given_to_no_server(machine: Machine, place
 
 def test_an_argument_that_names_what_belongs_to_signalbox_shows_nothing_of_it(machine: Machine) -> None:
     paths = [str(machine.data), str(machine.data / "secret_key")]
-    line = isolation.build_isolated_command_line(["cat", *paths], machine.own, Isolation())
+    line = isolation.prepare_isolated_command_line(["cat", *paths], machine.own, Isolation())
     assert (
         str(machine.data / "audit_key")
-        not in isolation.build_isolated_command_line(
+        not in isolation.prepare_isolated_command_line(
             ["cat", f"--file={machine.data / 'audit_key'}"], machine.own, Isolation()
         )[:-1]
     )
@@ -256,7 +256,7 @@ def test_a_script_of_node_finds_what_it_imports_and_nothing_beside_its_package(
         index.write_text('import { word } from "../lib.mjs"; console.log(word);')
     imported.write_text('export const word = "found";')
     (place / "work" / "beside").write_text("secret")
-    line = isolation.build_isolated_command_line(["node", str(index)], machine.own, Isolation())
+    line = isolation.prepare_isolated_command_line(["node", str(index)], machine.own, Isolation())
     done = subprocess.run(
         line,
         env=isolation.build_process_environment(machine.own),
@@ -277,7 +277,7 @@ def test_what_makes_root_nobody_is_not_looked_up_in_the_program_s_path(machine: 
     (folder / "setpriv").write_text("#!/bin/sh\nid -u\n")
     (folder / "setpriv").chmod(0o755)
     wanted = Isolation(writable_folders=(str(place / "work"),))
-    line = isolation.build_isolated_command_line(["sh", "-c", "id -u"], machine.own, wanted)
+    line = isolation.prepare_isolated_command_line(["sh", "-c", "id -u"], machine.own, wanted)
     variables = isolation.build_process_environment(machine.own) | {"PATH": f"{folder}:{os.environ['PATH']}"}
     done = subprocess.run(line, env=variables, capture_output=True, text=True, check=False)
     assert done.stdout == f"{NOBODY}\n", done.stderr
@@ -310,7 +310,7 @@ def test_a_link_where_a_server_may_write_shows_nothing_more(machine: Machine, pl
         command += [named] if way == "argument" else []
         readable = (named,) if way == "folder" else ()
         writable += [named] if way == "writable folder" else []
-    line = isolation.build_isolated_command_line(
+    line = isolation.prepare_isolated_command_line(
         command, machine.own, Isolation("none", readable, tuple(writable))
     )
     given = line[: line.index("--")]
@@ -322,7 +322,7 @@ def test_folders_that_every_program_writes_to_are_not_given(machine: Machine) ->
     for path in ("/tmp", "/var/tmp", "/var", tempfile.gettempdir()):
         with pytest.raises(UnprocessableRequest, match="cannot be given"):
             isolation.require_valid_isolation(Isolation(folders=(path,)))
-    line = isolation.build_isolated_command_line(["ls", "-A", "/tmp"], machine.own, Isolation())
+    line = isolation.prepare_isolated_command_line(["ls", "-A", "/tmp"], machine.own, Isolation())
     with tempfile.NamedTemporaryFile(dir="/tmp"):
         done = subprocess.run(
             line, env=isolation.build_process_environment(machine.own), capture_output=True, check=False
@@ -379,7 +379,7 @@ def test_programs_installed_in_a_home_folder_run(machine: Machine, place: Path, 
         (tool / "share" / "secret").write_text("secret")
     script.chmod(0o755)
     program = tool / ("shims" if kind == "shims" else "bin") / "tool"
-    line = isolation.build_isolated_command_line([str(program)], machine.own, Isolation())
+    line = isolation.prepare_isolated_command_line([str(program)], machine.own, Isolation())
     done = subprocess.run(
         line,
         env=isolation.build_process_environment(machine.own),
@@ -402,7 +402,7 @@ def test_a_service_s_home_below_opt_is_not_shown(
     program.write_text(f"#!/bin/sh\nls -A {home} {machine.data}\n")
     program.chmod(0o755)
     monkeypatch.setenv("HOME", str(home))
-    line = isolation.build_isolated_command_line([str(program)], machine.own, Isolation())
+    line = isolation.prepare_isolated_command_line([str(program)], machine.own, Isolation())
     done = subprocess.run(
         line,
         env=isolation.build_process_environment(machine.own),
@@ -428,7 +428,7 @@ def test_where_nothing_isolates_programs_none_is_started(machine: Machine, setti
     started = machine.own / "started"
     source = f"open({str(started)!r}, 'w')"
     for start in (
-        lambda: isolation.build_isolated_command_line(
+        lambda: isolation.prepare_isolated_command_line(
             [sys.executable, "-c", source], machine.own, Isolation()
         ),
         lambda: discovery.discover_server_tools(sys.executable, ["-c", source], Isolation()),
@@ -436,7 +436,7 @@ def test_where_nothing_isolates_programs_none_is_started(machine: Machine, setti
         with pytest.raises(IsolationUnavailable, match=r"bubblewrap is not installed.*`signalbox mcp`"):
             start()
     assert not started.exists()
-    assert isolation.build_isolated_command_line(["x"], machine.own, Isolation(is_off=True)) == ["x"]
+    assert isolation.prepare_isolated_command_line(["x"], machine.own, Isolation(is_off=True)) == ["x"]
 
 
 @pytest.mark.usefixtures("without_bubblewrap")

@@ -70,7 +70,7 @@ def _accept(listener: socket.socket, script: Path, state: Path) -> None:
 
 def start(command: list[str], folder: str = "0123456789abcdef") -> subprocess.Popen[bytes]:
     """Start a program as the host does."""
-    line = isolation.build_isolated_command_line(command, Path("/x", folder), Isolation())
+    line = isolation.prepare_isolated_command_line(command, Path("/x", folder), Isolation())
     return subprocess.Popen(
         line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         env=isolation.build_process_environment(Path("/x")) | {"TOKEN": "theirs"},

@@ -377,14 +377,14 @@ def test_an_open_run_is_held_until_a_person_releases_it(path, status):
     )  # fmt: skip
     assert "1 had not ended" in brought(path, write=False)["runs"].notes[0]
     assert "1 had not ended" in brought(path)["runs"].notes[0]
-    runner = runners.enroll_runner(runners.RunnerRegistration("h", "/", "p"), now)
+    runner = runners.register_runner_and_recover_runs(runners.RunnerRegistration("h", "/", "p"), now)
     housekeeping.run_housekeeping(now)
-    assert runners.claim_runner_work(runner.pk, now) is None
+    assert runners.claim_runner_poll_answer(runner.pk, now) is None
     assert Run.objects.get().status == status
     assert brought(path)["runs"].present == 1
     runs.release_held_run("run_1", actor=system_actor("tests"), now=now)
     housekeeping.run_housekeeping(now)
-    polled = runners.claim_runner_work(runner.pk, now)
+    polled = runners.claim_runner_poll_answer(runner.pk, now)
     assert (polled is not None) == (status in {"pending", "claimed"})
     with pytest.raises(Conflict):
         runs.release_held_run("run_1", actor=system_actor("tests"), now=now)

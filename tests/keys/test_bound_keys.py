@@ -96,7 +96,7 @@ def test_a_connect_code_makes_the_agent_that_its_key_is_bound_to() -> None:
     ann = person("admin", "ann")
     code = connecting.issue_connect_code(key_name="ann laptop", user=ann, now=NOW)[1]
     assert Agent.objects.get(pk="agent.ann_laptop").name == "ann laptop"
-    row, raw = connecting.redeem_connect_code(code, source="192.0.2.1", host="laptop", now=NOW)
+    row, raw = connecting.redeem_code_and_issue_key(code, source="192.0.2.1", host="laptop", now=NOW)
     assert row.agent_id == "agent.ann_laptop"
     assert keys.authenticate_api_key(raw, NOW).agent_id == "agent.ann_laptop"
     with pytest.raises(Conflict, match=r"There is an agent .* already"):
@@ -107,7 +107,7 @@ def test_a_code_whose_agent_was_deleted_brings_no_key() -> None:
     code = connecting.issue_connect_code(key_name="laptop", user=person("admin", "ann"), now=NOW)[1]
     agents.delete_agent_with_data("agent.laptop", actor=BY, now=NOW)
     with pytest.raises(Forbidden):
-        connecting.redeem_connect_code(code, source="192.0.2.1", host="laptop", now=NOW)
+        connecting.redeem_code_and_issue_key(code, source="192.0.2.1", host="laptop", now=NOW)
     assert not ApiKey.objects.exists()
 
 

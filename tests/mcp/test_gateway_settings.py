@@ -322,7 +322,7 @@ def test_an_isolation_that_another_program_changed_counts_only_once_an_admin_acc
     McpUpstream.objects.update(**change)
     with pytest.raises(stdio_configuration.ServerNotOffered, match="accept it"):
         stdio_configuration.load_stdio_configuration("s")
-    assert mcp_servers_view.find_accepted_isolation(McpServer.objects.get()) == isolation.Isolation(), (
+    assert mcp_servers_view.accepted_isolation_or_default(McpServer.objects.get()) == isolation.Isolation(), (
         "nor does Discover"
     )
     page = " ".join(signed_in("admin").get("/ui/mcp/servers/s/").text.split())

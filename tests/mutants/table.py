@@ -2396,8 +2396,8 @@ MUTANTS = (
     Mutant(
         "tasks: list of everybody's",
         "coordinator/mcp/gateway/server_tasks.py",
-        "own_tasks = [raw for task_id, raw in parse_task_list(response) if task_id in own]",
-        "own_tasks = [raw for task_id, raw in parse_task_list(response)]",
+        "own_tasks = [raw for task_id, raw in parse_task_list_with_ids(response) if task_id in own]",
+        "own_tasks = [raw for task_id, raw in parse_task_list_with_ids(response)]",
         (f"{SERVER_TASKS}::test_a_task_of_a_server_is_used_by_whoever_began_it_alone",),
     ),
     Mutant(

@@ -87,7 +87,7 @@ def test_people_s_data_is_kept_for_ever_unless_told_otherwise() -> None:
     add_agent()
     say("hello", now=OLD)
     run_due_jobs(NOW)
-    pruning.run_pruning_slice(NOW)
+    pruning.prune_slice_and_drop_partitions(NOW)
     assert (Session.objects.count(), PermissionRequest.objects.count(), ChatMessage.objects.count()) == (
         1,
         1,
@@ -400,7 +400,7 @@ def test_what_only_helps_the_machine_goes_by_itself() -> None:
     idempotency.save_idempotent_answer(claim, b"{}", NOW - timedelta(hours=25))
     fresh = idempotency.derive_idempotency_claim(caller="k", endpoint="/", key="2", content=b"")
     idempotency.save_idempotent_answer(fresh, b"{}", NOW - timedelta(hours=23))
-    pruning.run_pruning_slice(NOW)
+    pruning.prune_slice_and_drop_partitions(NOW)
     assert IdempotencyKey.objects.count() == 1
 
 
@@ -420,5 +420,5 @@ def test_nothing_to_prune_takes_few_looks() -> None:
     with CaptureQueriesContext(
         connection,
     ) as seen:
-        pruning.run_pruning_slice(NOW)
+        pruning.prune_slice_and_drop_partitions(NOW)
     assert len(seen) <= 4

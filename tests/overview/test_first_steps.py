@@ -12,7 +12,7 @@ from coordinator.actions.audit import audit
 from coordinator.actions.people import invitations, keys
 from coordinator.identity.actors import person_actor, system_actor
 from coordinator.models import ApiKey, Session, ToolRule
-from dashboard.overview.first_steps import FirstSteps, load_first_steps
+from dashboard.overview.first_steps import FirstSteps, load_first_steps_if_shown
 from tests.people import person
 
 NOW = datetime.now(UTC)
@@ -50,25 +50,25 @@ def decide(user: User) -> None:
 
 
 def test_a_new_administrator_has_all_to_do(ada: User) -> None:
-    assert load_first_steps(ada, NOW) == FirstSteps(False, False, False, False, False)
+    assert load_first_steps_if_shown(ada, NOW) == FirstSteps(False, False, False, False, False)
 
 
 def test_each_step_ticks_by_itself_and_the_list_is_gone_with_the_last(ada: User) -> None:
     connect()
-    assert load_first_steps(ada, NOW) == FirstSteps(True, False, False, False, False)
+    assert load_first_steps_if_shown(ada, NOW) == FirstSteps(True, False, False, False, False)
     see_session()
     make_rule()
-    assert load_first_steps(ada, NOW) == FirstSteps(True, True, True, False, False)
+    assert load_first_steps_if_shown(ada, NOW) == FirstSteps(True, True, True, False, False)
     invitations.create_invitation(role="viewer", days=1, user=ada, now=NOW)
-    assert load_first_steps(ada, NOW) == FirstSteps(True, True, True, False, True)
+    assert load_first_steps_if_shown(ada, NOW) == FirstSteps(True, True, True, False, True)
     decide(ada)
-    assert load_first_steps(ada, NOW) is None
+    assert load_first_steps_if_shown(ada, NOW) is None
 
 
 def test_an_approver_has_what_approvers_do_and_a_viewer_nothing(ada: User) -> None:
     decide(ada)  # somebody else's decision
-    assert load_first_steps(person("approver"), NOW) == FirstSteps(None, False, False, False, None)
-    assert load_first_steps(person("viewer"), NOW) is None
+    assert load_first_steps_if_shown(person("approver"), NOW) == FirstSteps(None, False, False, False, None)
+    assert load_first_steps_if_shown(person("viewer"), NOW) is None
 
 
 def test_one_person_puts_them_away_for_themselves_on_all_their_browsers(ada: User) -> None:
@@ -81,14 +81,14 @@ def test_one_person_puts_them_away_for_themselves_on_all_their_browsers(ada: Use
 
 
 def test_they_do_not_come_back_when_old_rows_are_pruned(ada: User) -> None:
-    assert load_first_steps(ada, NOW + timedelta(days=31)) is None
+    assert load_first_steps_if_shown(ada, NOW + timedelta(days=31)) is None
 
 
 def test_what_the_demo_wrote_ticks_nothing_off(ada: User) -> None:
     audit.record_audit_entry(
         "DEMO_FILLED", actor=system_actor("demo"), target=None, result="success", now=NOW
     )
-    assert load_first_steps(ada, NOW) is None
+    assert load_first_steps_if_shown(ada, NOW) is None
 
 
 def test_an_open_overview_takes_a_list_that_is_done(ada: User) -> None:

@@ -39,7 +39,7 @@ SECRET = "ghp_" + "a1B2" * 9
 def service(settings, tmp_path) -> Iterator[PushService]:
     settings.WEBHOOK_NETWORKS, settings.DATA_DIR = ["127.0.0.1"], tmp_path
     with push_service() as found:
-        found.public_key = push.get_or_create_push_key(now=NOW)
+        found.public_key = push.ensure_vapid_public_key(now=NOW)
         yield found
 
 
@@ -237,7 +237,7 @@ def test_the_keys_lie_sealed_for_their_address_and_are_sealed_anew(service: Push
 
 
 def test_the_key_is_made_once(service: PushService) -> None:
-    assert push.get_or_create_push_key(now=NOW) == service.public_key == PushKey.objects.get().public_key
+    assert push.ensure_vapid_public_key(now=NOW) == service.public_key == PushKey.objects.get().public_key
 
 
 def test_a_lost_keyring_is_told_and_not_replaced(
@@ -250,7 +250,7 @@ def test_a_lost_keyring_is_told_and_not_replaced(
     assert key.startswith("The key for push messages: ")
     assert device.startswith("The device Alice's phone of alice: ")
     with pytest.raises(Conflict, match="credential_keys"):
-        push.get_or_create_push_key(now=NOW)
+        push.ensure_vapid_public_key(now=NOW)
 
 
 def test_the_audit_log_knows_of_a_device_but_not_its_address(service: PushService, alice: User) -> None:

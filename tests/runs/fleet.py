@@ -36,7 +36,7 @@ class Fleet:
     def runner(self, hostname: str = "vm", **offers: Any) -> Runner:
         """Register a runner."""
         registration = runners.RunnerRegistration(hostname, "/home/dev/project", "test-executor", **offers)
-        return runners.enroll_runner(registration, self.tick())
+        return runners.register_runner_and_recover_runs(registration, self.tick())
 
     def start(self, prompt: str = "hello", **order: Any) -> Run:
         """Order a run that starts a session."""
@@ -53,7 +53,7 @@ class Fleet:
 
     def poll(self, runner: Runner) -> dict[str, Any] | None:
         """Ask once for work."""
-        return runners.claim_runner_work(runner.runner_id, self.tick())
+        return runners.claim_runner_poll_answer(runner.runner_id, self.tick())
 
     def running(self, runner: Runner, run: Run) -> Run:
         """Have the runner take the run and start it."""

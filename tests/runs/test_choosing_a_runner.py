@@ -21,7 +21,7 @@ def runner(
     folder: str, profile: str = "signalbox", host: str = "laptop", offers: dict[str, Any] = OFFERS
 ) -> Runner:
     registration: Any = runners.RunnerRegistration(host, folder, profile, executor=PERSISTENT, offers=offers)
-    return runners.enroll_runner(registration, timezone.now())
+    return runners.register_runner_and_recover_runs(registration, timezone.now())
 
 
 def test_each_runner_is_a_choice_named_by_what_tells_it_from_the_others() -> None:

@@ -18,7 +18,7 @@ class Said:
 
 
 def note(fleet: Fleet, session_id: str, event_type: str) -> bool:
-    return sessions.update_session_by_event(session_id, Said(event_type), fleet.tick())
+    return sessions.update_session_and_check_storable(session_id, Said(event_type), fleet.tick())
 
 
 @pytest.mark.parametrize("event_type", ["session_start", "run_start"])

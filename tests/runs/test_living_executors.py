@@ -110,7 +110,7 @@ def test_an_idle_session_is_stopped_by_its_runner(fleet: Fleet) -> None:
     answer = fleet.poll(runner)
     assert answer is not None
     assert answer["stop_sessions"] == [run.session_id]
-    runs.executors.end_idle_executor(run.session_id, runner, "finished", fleet.tick())
+    runs.executors.record_idle_executor_end(run.session_id, runner, "finished", fleet.tick())
     assert status_of(run) == "finished"
     assert not StopCommand.objects.exists()
     fleet.pass_time(20)
@@ -136,7 +136,7 @@ def test_a_queued_resume_is_stopped_with_the_process(fleet: Fleet) -> None:
     queued = fleet.resume(first.session_id)
     assert runs.request_session_stop(first.session_id, actor=OPERATOR, now=fleet.tick()).status == "stopping"
     assert fleet.fresh(queued).status == "stopped"
-    runs.executors.end_idle_executor(first.session_id, runner, "finished", fleet.tick())
+    runs.executors.record_idle_executor_end(first.session_id, runner, "finished", fleet.tick())
     assert status_of(first) == "finished"
 
 
@@ -152,7 +152,7 @@ def test_an_idle_session_is_not_deleted_under_its_process(fleet: Fleet) -> None:
     run = turn(fleet, runner, fleet.start())
     with pytest.raises(Conflict, match="Stop session first"):
         sessions.remove_session(run.session_id, actor=OPERATOR, now=fleet.tick())
-    runs.executors.end_idle_executor(run.session_id, runner, "finished", fleet.tick())
+    runs.executors.record_idle_executor_end(run.session_id, runner, "finished", fleet.tick())
     sessions.remove_session(run.session_id, actor=OPERATOR, now=fleet.tick())
 
 
@@ -160,11 +160,11 @@ def test_the_end_of_a_process_is_its_own_runners_word(fleet: Fleet) -> None:
     runner, other = keeper(fleet), keeper(fleet, "other")
     run = turn(fleet, runner, fleet.start())
     with pytest.raises(Forbidden):
-        runs.executors.end_idle_executor(run.session_id, other, "finished", fleet.tick())
+        runs.executors.record_idle_executor_end(run.session_id, other, "finished", fleet.tick())
     with pytest.raises(NotFound):
-        runs.executors.end_idle_executor("ses_none", runner, "finished", fleet.tick())
-    runs.executors.end_idle_executor(run.session_id, runner, "failed", fleet.tick())
-    runs.executors.end_idle_executor(run.session_id, runner, "finished", fleet.tick())
+        runs.executors.record_idle_executor_end("ses_none", runner, "finished", fleet.tick())
+    runs.executors.record_idle_executor_end(run.session_id, runner, "failed", fleet.tick())
+    runs.executors.record_idle_executor_end(run.session_id, runner, "finished", fleet.tick())
     assert status_of(run) == "error"
 
 

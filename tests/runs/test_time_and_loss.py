@@ -139,7 +139,7 @@ def test_a_runner_whose_poll_broke_off_may_come_back_at_once(fleet: Fleet) -> No
 def test_a_lost_report_does_not_leave_a_finished_session_with_a_running_run(fleet: Fleet) -> None:
     runner = fleet.runner()
     run = fleet.running(runner, fleet.start())
-    sessions.update_session_by_event(run.session_id, Said("session_stop"), fleet.tick())
+    sessions.update_session_and_check_storable(run.session_id, Said("session_stop"), fleet.tick())
     for _ in range(7):
         fleet.pass_time(10)
         runners.record_runner_heartbeat(runner.runner_id, fleet.now)

@@ -15,7 +15,7 @@ from coordinator.actions.chat import chat
 from coordinator.actions.runs import run_state_machine
 from coordinator.actions.sessions import reported_sessions
 from coordinator.chat import reading
-from coordinator.chat.content import message_search_text
+from coordinator.chat.content import masked_message_search_text
 from coordinator.identity.actors import Actor
 from coordinator.identity.keys import KeyIdentity
 from coordinator.models import Agent, AuditLog, Run, Session
@@ -121,7 +121,7 @@ def test_chat_is_masked_but_for_the_agent_that_is_spoken_to(db: None) -> None:
     )
 
     assert reading.chat_message_as_json(asked, with_secrets=True)["content"] == said
-    assert TOKEN not in str(reading.chat_message_as_json(asked)) + message_search_text(asked.content)
+    assert TOKEN not in str(reading.chat_message_as_json(asked)) + masked_message_search_text(asked.content)
     assert TOKEN not in str(reading.chat_message_as_json(answered, with_secrets=True))
 
 

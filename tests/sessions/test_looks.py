@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.sessions.timeline import StoredValue
 from dashboard.looks import build_call_display
-from dashboard.looks.files import diff_text_lines
+from dashboard.looks.files import iterate_text_diff_lines
 from dashboard.looks.inputs import build_exact_input_parts_for_approver
 from dashboard.rendering import rendering_cache
 from dashboard.text import markdown
@@ -67,7 +67,7 @@ def test_an_edit_is_a_diff():
 def test_distant_changes_are_told_apart():
     old = [str(n) for n in range(40)]
     new = ["first", *old[1:-1], "last"]
-    assert ("@", "…") in list(diff_text_lines("\n".join(old), "\n".join(new)))
+    assert ("@", "…") in list(iterate_text_diff_lines("\n".join(old), "\n".join(new)))
 
 
 def test_a_long_command_says_that_it_is_cut():

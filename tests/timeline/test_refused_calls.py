@@ -111,7 +111,7 @@ def test_a_result_that_comes_late_is_believed(session: Session) -> None:
     ],
 )
 def test_words_of_a_refusal_are_known(words: str, is_refusal: bool) -> None:
-    assert (claude_code.describe_claude_refusal(words) is not None) is is_refusal
+    assert (claude_code.claude_refusal_error_or_none(words) is not None) is is_refusal
 
 
 def test_a_batch_that_tells_of_a_refusal_makes_it_the_calls_error(session: Session) -> None:

@@ -12,8 +12,8 @@ from coordinator.lib import instants
 from coordinator.models import PermissionContext, PermissionRequest, Session
 from coordinator.sessions.timeline.spans import SessionSpan, load_session_spans
 from dashboard.timeline.time_scale import FoldedTimeScale
-from dashboard.timeline.time_use import divide_time_by_activity, find_critical_path
-from dashboard.timeline.waterfall import MOST_BARS, WaterfallQuery, build_waterfall
+from dashboard.timeline.time_use import critical_path_span_keys, divide_time_by_activity
+from dashboard.timeline.waterfall import MOST_BARS, WaterfallQuery, load_waterfall_or_none
 from tests.people import signed_in
 from tests.timelines import BEGAN, add_events, began, called, make_session, said
 
@@ -97,7 +97,7 @@ def test_the_critical_path_is_read_from_the_end():
         span("call", 11, 14, key="short"),
         span("call", 21, 22, key="last"),
     ]
-    assert find_critical_path(spans, at(25)) == {("call", key) for key in ("first", "long", "last")}
+    assert critical_path_span_keys(spans, at(25)) == {("call", key) for key in ("first", "long", "last")}
 
 
 def test_what_an_agent_did_is_on_the_path_in_place_of_the_call_that_started_it():
@@ -106,8 +106,8 @@ def test_what_an_agent_did_is_on_the_path_in_place_of_the_call_that_started_it()
         span("call", 1, 12, lane="Explore", key="inside"),
         span("call", 13, 29, lane="Explore", key="inside too"),
     ]
-    assert find_critical_path(spans, at(30)) == {("call", "inside"), ("call", "inside too")}
-    assert find_critical_path(spans[:1], at(30)) == {("call", "starter")}
+    assert critical_path_span_keys(spans, at(30)) == {("call", "inside"), ("call", "inside too")}
+    assert critical_path_span_keys(spans[:1], at(30)) == {("call", "starter")}
 
 
 def test_what_the_time_went_on_adds_up():
@@ -131,7 +131,7 @@ def test_lanes_hold_people_the_agent_and_each_subagent():
     events = [said("user", "go", at=0), *work("a", 1, 5), *work("b", 2, 4, subagent="Explore 1")]
     add_events(session, [*events, *work("c", 3, 9, subagent="Explore 1"), said("assistant", "done", at=10)])
     asked(session, 1, 3)
-    picture = build_waterfall(session, WaterfallQuery(), NOW)
+    picture = load_waterfall_or_none(session, WaterfallQuery(), NOW)
     assert picture is not None
     assert [(lane.name, lane.count, lane.length_label) for lane in picture.lanes] == [
         ("People", 1, "2.0 s"),
@@ -163,12 +163,12 @@ def test_of_many_calls_the_longest_have_rows_and_all_are_in_their_lane():
         work(f"call {number}", number, number + (0.9 if number == 150 else 0.1)) for number in range(200)
     ]
     add_events(session, [half for call in calls for half in call])
-    picture = build_waterfall(session, WaterfallQuery(), NOW)
+    picture = load_waterfall_or_none(session, WaterfallQuery(), NOW)
     assert picture is not None
     (lane,) = picture.lanes
     assert (lane.count, len(lane.bars)) == (200, MOST_BARS)
     assert "call 150" in {bar.title for bar in lane.bars}
-    zoomed = build_waterfall(session, WaterfallQuery(at(10), at(20)), NOW)
+    zoomed = load_waterfall_or_none(session, WaterfallQuery(at(10), at(20)), NOW)
     assert zoomed is not None
     assert [bar.title for bar in zoomed.lanes[0].bars] == [f"call {number}" for number in range(10, 21)]
 
@@ -176,7 +176,7 @@ def test_of_many_calls_the_longest_have_rows_and_all_are_in_their_lane():
 @pytest.mark.django_db
 def test_nothing_is_drawn_of_nothing():
     session = make_session()
-    assert build_waterfall(session, WaterfallQuery(), NOW) is None
+    assert load_waterfall_or_none(session, WaterfallQuery(), NOW) is None
     page = signed_in("viewer").get(f"/ui/sessions/{session.pk}/-/waterfall/")
     assert page.status_code == 200
     assert "Nothing to draw yet" in page.content.decode()

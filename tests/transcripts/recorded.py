@@ -122,7 +122,7 @@ def _record(dialect: Dialect, hook: AgentHook) -> None:
 
 
 def _moment(text: str) -> Any:
-    return instants.parse_instant(text)
+    return instants.parse_instant_or_none(text)
 
 
 def telemetry(agent: str) -> Iterator[tuple[str, Any]]:

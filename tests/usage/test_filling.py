@@ -53,20 +53,20 @@ def test_events_of_before_are_counted_once_while_new_ones_come() -> None:
     spend(10)
     assert usage_backfill_progress() == 0
     steps = 0
-    while usage_backfill.fill_next_usage_slice(2) is not None:
+    while usage_backfill.backfill_next_slice_or_none(2) is not None:
         spend(100)
         steps += 1
         assert steps < 20
         if steps == 2:
             break
     while (
-        usage_backfill.fill_next_usage_slice(10_000) is not None
+        usage_backfill.backfill_next_slice_or_none(10_000) is not None
     ):  # PostgreSQL's numbers go on from test to test
         pass
     usage = sum_usage_rows(ModelRequestUsage.objects.all())
     assert (usage.requests, usage.output) == (6, 1 + 2 + 3 + 10 + 200)
     assert usage_backfill_progress() is None
-    assert usage_backfill.fill_usage_of_earlier_events(NOW) == 0
+    assert usage_backfill.backfill_usage_within_time_limit(NOW) == 0
 
 
 def test_budgets_hold_while_events_of_before_are_counted_and_after() -> None:
@@ -76,7 +76,7 @@ def test_budgets_hold_while_events_of_before_are_counted_and_after() -> None:
     known = (30, pytest.approx(30 * 5 / 1e6))
     for _ in range(2):
         assert (budgets.budget_usage(TOKENS, NOW).amount, budgets.budget_usage(MONEY, NOW).amount) == known
-        usage_backfill.fill_usage_of_earlier_events(NOW)
+        usage_backfill.backfill_usage_within_time_limit(NOW)
 
 
 def test_what_a_server_of_before_wrote_beside_the_migration_is_counted_too() -> None:
@@ -85,7 +85,7 @@ def test_what_a_server_of_before_wrote_beside_the_migration_is_counted_too() -> 
     spend(5)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM usage_requests")
-    usage_backfill.fill_usage_of_earlier_events(NOW)
+    usage_backfill.backfill_usage_within_time_limit(NOW)
     assert sum_usage_rows(ModelRequestUsage.objects.all()).output == 6
 
 
@@ -95,7 +95,7 @@ def test_a_request_without_a_price_gets_one_when_it_is_set_and_others_keep_their
     assert sum_usage_rows(ModelRequestUsage.objects.all()).unpriced_tokens == 1_000_000
     assert budgets.budget_usage(MONEY, NOW).unpriced == 1_000_000
     own = dict.fromkeys(("input", "output", "cache_read", "cache_write"), 7.0)
-    prices.replace_model_prices(
+    prices.replace_prices_and_price_requests(
         {"nobody-knows": own, "claude-haiku-4-5": own}, actor=Actor("user", "ann"), now=NOW
     )
     usage = sum_usage_rows(ModelRequestUsage.objects.all())

@@ -68,7 +68,7 @@ def create_agent(
     row = Agent(id=agent_id)
     changes = {"name": name, "default_engine_id": default_engine_id, **other_columns}
     validate_agent_columns(changes)
-    changed_columns.assign_changed_columns(row, changes, EDITABLE)
+    changed_columns.assign_columns_and_diff(row, changes, EDITABLE)
     try:
         with transaction.atomic():
             deleted_agents.reclaim_deleted_agent_id(agent_id)
@@ -103,7 +103,7 @@ def update_agent(
     validate_agent_columns(changes)
     with transaction.atomic():
         row = lock_agent(agent_id, seen_version)
-        difference = changed_columns.assign_changed_columns(row, changes, EDITABLE)
+        difference = changed_columns.assign_columns_and_diff(row, changes, EDITABLE)
         if difference is None:
             return row
         if "enabled" in difference["after"] and row.power_password_hash:
@@ -169,7 +169,7 @@ def move_plugin_on_board(
     """Put a plugin's card elsewhere on the agent's board. Raises NotFound, Conflict."""
     with transaction.atomic():
         row = lock_plugin_assignment(agent_id, plugin_id, seen_version)
-        difference = changed_columns.assign_changed_columns(
+        difference = changed_columns.assign_columns_and_diff(
             row, {"pos_x": pos_x, "pos_y": pos_y}, ("pos_x", "pos_y")
         )
         if difference is not None:
@@ -214,7 +214,7 @@ def audit_plugin_assignment_change(
     )
 
 
-def count_agent_dependents(agent_ids: Iterable[str]) -> dict[str, int]:
+def count_agent_dependents_by_kind(agent_ids: Iterable[str]) -> dict[str, int]:
     """Return how many rows are deleted with these agents, so that a person can be warned first."""
     ids = list(agent_ids)
     return {
@@ -240,12 +240,12 @@ def delete_agent_with_data(
         raise Conflict(DEFAULT_REFUSED)
     with transaction.atomic():
         row = lock_agent(agent_id)
-        deleted_counts = count_agent_dependents([agent_id])
+        deleted_counts = count_agent_dependents_by_kind([agent_id])
         for key in active_agent_api_keys([agent_id]):
             keys.invalidate_api_key(
                 key.pk, actor=actor, now=moment, reason=f"The agent {agent_id} was deleted."
             )
-        keys.unbind_deleted_agent_from_keys(agent_id, actor=actor, now=moment)
+        keys.unbind_agent_or_revoke_keys(agent_id, actor=actor, now=moment)
         chat.purge_chat_messages(ChatMessage.objects.filter(agent=agent_id))
         McpAgentPerson.objects.filter(pk=agent_id).delete()
         ReadMark.objects.filter(agent_id=agent_id).delete()

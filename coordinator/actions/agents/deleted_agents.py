@@ -39,7 +39,9 @@ def require_unused_agent_id(agent_id: str | None) -> None:
     deleted = DeletedAgent.objects.filter(pk=agent_id).first()
     if deleted is None or agent_id is None:
         return
-    reference_counts = {label: count for label, count in count_agent_references(agent_id).items() if count}
+    reference_counts = {
+        label: count for label, count in count_agent_references_by_label(agent_id).items() if count
+    }
     if not reference_counts:
         return
     reference_list = "; ".join(f"{referrer}: {count}" for referrer, count in reference_counts.items())
@@ -62,7 +64,7 @@ def reclaim_deleted_agent_id(agent_id: str) -> None:
     DeletedAgent.objects.filter(pk=agent_id).delete()
 
 
-def count_agent_references(agent_id: str) -> dict[str, int]:
+def count_agent_references_by_label(agent_id: str) -> dict[str, int]:
     """Return how often what is kept names an agent, each with the place where it can be cleared."""
     requests = PermissionContext.objects.filter(agent_id=agent_id)
     return {
@@ -106,7 +108,7 @@ def is_agent_in_name_list(agent_id: str, pattern: str) -> bool:
     return agent_id in {name.strip() for name in re.split(r"[|,]", pattern or "")}
 
 
-def find_reserved_agent_ids(agent_ids: Iterable[str]) -> dict[str, str]:
+def reservation_reasons_by_agent_id(agent_ids: Iterable[str]) -> dict[str, str]:
     """Return which of the ids no new agent may have, each with the reason."""
     refused = {}
     for agent_id in DeletedAgent.objects.filter(pk__in=list(agent_ids)).values_list("pk", flat=True):

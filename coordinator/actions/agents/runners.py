@@ -69,7 +69,7 @@ class RunnerRegistration:
         return own if is_runner_alive(known_runner, now) else first
 
 
-def enroll_runner(
+def register_runner_and_recover_runs(
     registration: RunnerRegistration, now: datetime, *, key: KeyIdentity | None = None
 ) -> Runner:
     """Register a runner, or register it again after it was gone; the runs of its earlier process are recovered.
@@ -142,10 +142,10 @@ def record_runner_contact_by_id(runner_id: str, now: datetime, *, key: KeyIdenti
 
     Raises Unauthorized for one that is not registered, Forbidden where it registered with another key than `key`.
     """
-    return record_runner_contact(Runner.objects.filter(pk=runner_id).first(), now, key)
+    return verify_and_record_runner_contact(Runner.objects.filter(pk=runner_id).first(), now, key)
 
 
-def record_runner_contact(runner: Runner | None, now: datetime, key: KeyIdentity | None) -> Runner:
+def verify_and_record_runner_contact(runner: Runner | None, now: datetime, key: KeyIdentity | None) -> Runner:
     if runner is None:
         raise Unauthorized("Runner not registered")
     name = registering_api_key_name(key)
@@ -180,7 +180,7 @@ def record_runner_heartbeat(runner_id: str, now: datetime, *, key: KeyIdentity |
     record_runner_contact_by_id(runner_id, now, key=key)
 
 
-def claim_runner_work(
+def claim_runner_poll_answer(
     runner_id: str, now: datetime, *, key: KeyIdentity | None = None, takes_runs: bool = True
 ) -> dict[str, Any] | None:
     """Return the next order for the runner; None where there is none. Raises as `record_runner_contact_by_id` does.
@@ -191,7 +191,7 @@ def claim_runner_work(
     answer that could not be sent to `requeue_undelivered_poll_answer`. A run that was sent but is never reported as
     started falls back to pending by itself (actions.upkeep.housekeeping).
     """
-    runner = record_runner_contact(Runner.load_runner_with_work_flags(runner_id), now, key)
+    runner = verify_and_record_runner_contact(Runner.load_runner_with_work_flags(runner_id), now, key)
     if runner.deregistered_at is not None:
         delete_runner_and_recover_runs(runner_id, "Runner was deregistered", now)
         return {"deregistered": True}

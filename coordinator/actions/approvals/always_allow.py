@@ -49,7 +49,7 @@ def approve_request_permanently(
         with transaction.atomic():
             return save_policy_and_approve_request(request_id, answer, person, judged, now)
     except SignalboxError as refusal:
-        record_failed_permanent_approval(request_id, person, refusal, now or timezone.now())
+        audit_failed_permanent_approval(request_id, person, refusal, now or timezone.now())
         raise
 
 
@@ -86,7 +86,7 @@ def save_policy_and_approve_request(
     return decided
 
 
-def record_failed_permanent_approval(
+def audit_failed_permanent_approval(
     request_id: str, person: Person, refusal: SignalboxError, now: datetime
 ) -> None:
     """Write the attempt down: its own audit row went with what was undone."""

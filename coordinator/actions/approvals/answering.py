@@ -89,7 +89,7 @@ def build_stored_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[s
         stored = questions.convert_submitted_answers(parsed_question, answer.answers)
         if rules.request_subject(row).tool_name == questions.ELICITATION:
             stored = [
-                encrypt_secret_answer(question, stored_answer)
+                encrypt_answer_if_secret(question, stored_answer)
                 for question, stored_answer in zip(parsed_question.questions, stored, strict=True)
             ]
         return {ANSWERED: stored}
@@ -111,7 +111,7 @@ def validate_plan_mode(plan: PlanReview, mode: str) -> str:
     return PlanMode(mode).value
 
 
-def encrypt_secret_answer(question: Question, stored_answer: dict[str, Any]) -> dict[str, Any]:
+def encrypt_answer_if_secret(question: Question, stored_answer: dict[str, Any]) -> dict[str, Any]:
     """Return a form's answer as it is stored: a text that is, or may be, a secret can be read by its asker alone."""
     text = stored_answer["text"]
     if not text or not (question.is_secret or mask_secrets(text) != text):

@@ -139,9 +139,9 @@ def decide_request_or_return_error(
         return rows.audit_refusal_and_return_error(row, person, vote.verdict, refusal, now)
     increase_required_vote_count(row, book)
     if vote.verdict == "approved" and rules.required_approver_count(row) > 1:
-        return add_approval_vote(row, person, vote, book)
+        return add_vote_closing_when_complete(row, person, vote, book)
     vote = replace(vote, right_of=find_decision_right_owner(row, person, book, used=()))
-    return close_decided_request(row, person, vote, [vote], now)
+    return close_decision_or_return_error(row, person, vote, [vote], now)
 
 
 def find_decider_permission_error(
@@ -239,7 +239,7 @@ def find_turn_stop_error(row: PermissionRequest, vote: DecisionVote) -> Signalbo
     return BadRequest(STOPS_NO_TURN)
 
 
-def add_approval_vote(
+def add_vote_closing_when_complete(
     row: PermissionRequest, person: Person, vote: DecisionVote, book: DeciderBook
 ) -> PermissionRequest | SignalboxError:
     """Count one of several approvals; the last one needed closes the request with all names.
@@ -282,10 +282,12 @@ def add_approval_vote(
             "allowed",
             now,
             reason=vote.reason,
-            metadata=collect_decision_evidence(row, now) | describe_delegated_votes([vote]),
+            metadata=build_decision_audit_evidence(row, now) | build_decided_for_metadata([vote]),
         )
         return row
-    return close_decided_request(row, person, combine_votes(vote, earlier, now), [*earlier, vote], now)
+    return close_decision_or_return_error(
+        row, person, combine_votes(vote, earlier, now), [*earlier, vote], now
+    )
 
 
 def find_conflicting_vote_error(
@@ -332,7 +334,7 @@ def combine_votes(vote: DecisionVote, earlier: list[PermissionVote], now: dateti
     )
 
 
-def close_decided_request(
+def close_decision_or_return_error(
     row: PermissionRequest,
     person: Person,
     vote: DecisionVote,
@@ -347,7 +349,7 @@ def close_decided_request(
         added[STOPS_TURN] = True
     cover_key = compute_approval_reuse_key(row, vote.scope, added) if approved else None
     before = rows.snapshot_request(row)
-    won = rows.update_pending_request(
+    won = rows.update_request_if_pending(
         row,
         status=vote.verdict,
         approved_by=", ".join(names),
@@ -372,7 +374,7 @@ def close_decided_request(
         cover_key=cover_key,
         granted=vote.grant,
         answer=added or None,
-        decided_for=describe_delegated_votes(votes).get("decided_for"),
+        decided_for=build_decided_for_metadata(votes).get("decided_for"),
     )
     notifications.announce_request_end(row, now=now)
     if approved:
@@ -396,15 +398,15 @@ def close_decided_request(
         now,
         reason=vote.reason,
         metadata={"before": before, "after": rows.snapshot_request(row), "decided_by": names}
-        | describe_delegated_votes(votes)
-        | collect_decision_evidence(row, now)
+        | build_decided_for_metadata(votes)
+        | build_decision_audit_evidence(row, now)
         | ({"scope": vote.scope.value} if approved else {})
         | ({"answer": remove_secret_answer_texts(added)} if added else {}),
     )
     return row
 
 
-def describe_delegated_votes(votes: Sequence[DecisionVote | PermissionVote]) -> dict[str, str]:
+def build_decided_for_metadata(votes: Sequence[DecisionVote | PermissionVote]) -> dict[str, str]:
     """Return who decided with another's right, in words: {"decided_for": "bob for anna"}; nothing where nobody did."""
     lent = [
         (vote.voter, vote.delegator_name if isinstance(vote, DecisionVote) else vote.right_of)
@@ -414,7 +416,7 @@ def describe_delegated_votes(votes: Sequence[DecisionVote | PermissionVote]) -> 
     return {"decided_for": delegation_list} if delegation_list else {}
 
 
-def collect_decision_evidence(row: PermissionRequest, now: datetime) -> dict[str, Any]:
+def build_decision_audit_evidence(row: PermissionRequest, now: datetime) -> dict[str, Any]:
     """Return what the decision's audit entry says of its grounds: what was judged, and the policy at that time."""
     context = rules.request_context(row)
     agent_id = context.agent_id if context else None

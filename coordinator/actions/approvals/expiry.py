@@ -86,7 +86,7 @@ def withdraw_request_or_return_error(
     if (conflict := rows.closed_request_error(row, now)) is not None:
         return rows.audit_refusal_and_return_error(row, actor, "withdrawn", conflict, now)
     before = rows.snapshot_request(row)
-    if not rows.update_pending_request(row, status=RequestStatus.WITHDRAWN):
+    if not rows.update_request_if_pending(row, status=RequestStatus.WITHDRAWN):
         return Conflict(f"Nothing was changed: {rules.describe_request_outcome(row, now)}")
     rows.close_request_context(row, closed_at=now, closed_by=str(actor), reason=reason)
     notifications.announce_request_end(row, now=now)
@@ -122,7 +122,7 @@ def expire_request_if_due(request_id: str, now: datetime) -> bool:
 def expire_request(row: PermissionRequest, now: datetime) -> bool:
     """Close one request past its deadline; false where somebody else closed it first."""
     before = rows.snapshot_request(row)
-    if not rows.update_pending_request(row, status=RequestStatus.EXPIRED):
+    if not rows.update_request_if_pending(row, status=RequestStatus.EXPIRED):
         return False
     rows.close_request_context(row, closed_at=row.expires_at, closed_by=str(system_actor("housekeeping")))
     notifications.announce_request_end(row, now=now)
@@ -163,7 +163,7 @@ def revoke_approval_or_return_error(
     if rules.current_request_state(row, now).in_force:
         row.expires_at = now
         row.save(update_fields=["expires_at"])
-    context = mark_approval_revoked(row, person.get_username(), reason, now)
+    context = mark_revoked_and_delete_hosts(row, person.get_username(), reason, now)
     access_requests.end_grant_of_access_request(
         row, actor=rows.resolve_decider_actor(person), now=now, reason=reason
     )
@@ -188,7 +188,7 @@ def revoke_approval_or_return_error(
     return row
 
 
-def mark_approval_revoked(
+def mark_revoked_and_delete_hosts(
     row: PermissionRequest, by: str, reason: str | None, now: datetime
 ) -> PermissionContext:
     context = rules.request_context(row) or rows.create_missing_request_context(row)
@@ -215,7 +215,7 @@ def revoke_unused_approvals(*, actor: Actor, reason: str, now: datetime) -> int:
         usable = [row for row in unused_approvals if rules.single_use_valid_until(row, now) is not None]
         for row in usable:
             before = rows.snapshot_request(row)
-            mark_approval_revoked(row, str(actor), reason, now)
+            mark_revoked_and_delete_hosts(row, str(actor), reason, now)
             changes = {"before": before, "after": rows.snapshot_request(row)}
             rows.record_request_event(
                 "PERMISSION_APPROVAL_REVOKED", row, actor, "success", now, reason=reason, metadata=changes

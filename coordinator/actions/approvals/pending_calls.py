@@ -159,7 +159,7 @@ def consume_late_verdict(
         return False
     requesting_call_id = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
     if context.held_at is not None or (context.session_id, requesting_call_id) != (session_id, call_id):
-        record_verdict_use(row, actor, session_id, call_id, now)
+        audit_verdict_use(row, actor, session_id, call_id, now)
     rows.notify_request_changed(row)
     return True
 
@@ -181,7 +181,7 @@ def is_verdict_expired(context: PermissionContext, now: datetime) -> bool:
     return not isinstance(context.closed_at, datetime) or context.closed_at <= now - pending_call_lifetime()
 
 
-def record_verdict_use(
+def audit_verdict_use(
     row: PermissionRequest, actor: Actor, session_id: str, call_id: str | None, now: datetime
 ) -> None:
     used = {

@@ -108,13 +108,13 @@ def request_permission(
     """
     now = now or timezone.now()
     validate_new_request(ask, now)
-    question = prepare_question(replace(ask, folder=mask_secrets(ask.folder)), actor)
+    question = prepare_masked_question(replace(ask, folder=mask_secrets(ask.folder)), actor)
     for _attempt in range(5):
         with transaction.atomic():
             existing_answer = find_request_answering_question(question, now)
             if existing_answer is not None:
                 return PermissionRequestResult(existing_answer, created=False)
-            enforce_pending_limit(actor, now)
+            enforce_pending_limit_by_withdrawal(actor, now)
             try:
                 with transaction.atomic():
                     return PermissionRequestResult(create_request_row(question, now), created=True)
@@ -133,7 +133,7 @@ def create_request_denied_by_rules(
     `request_permission` does.
     """
     validate_new_request(ask, now)
-    question = prepare_question(replace(ask, folder=mask_secrets(ask.folder)), actor)
+    question = prepare_masked_question(replace(ask, folder=mask_secrets(ask.folder)), actor)
     with transaction.atomic():
         denied_request = find_request_denied_by_rules(question, now)
         if denied_request is not None:
@@ -180,7 +180,7 @@ def scope_idempotency_key(idempotency_key: str, actor: Actor) -> str:
     return rules.hash_json_parts(str(actor), idempotency_key)
 
 
-def prepare_question(ask: NewPermissionRequest, actor: Actor) -> PreparedQuestion:
+def prepare_masked_question(ask: NewPermissionRequest, actor: Actor) -> PreparedQuestion:
     """Return the question as it is stored and judged: without its secrets. Raises RequestTooLarge."""
     requester, call = ask.build_requester(actor), call_digest(ask.subject)
     offered = ask.metadata.get("permission_suggestions") if isinstance(ask.metadata, dict) else None
@@ -205,7 +205,7 @@ def prepare_question(ask: NewPermissionRequest, actor: Actor) -> PreparedQuestio
     )
 
 
-def enforce_pending_limit(actor: Actor, now: datetime) -> None:
+def enforce_pending_limit_by_withdrawal(actor: Actor, now: datetime) -> None:
     """Raise TooManyRequests if the asker is at its limit of waiting requests, so that others' remain visible.
 
     A call that was asked to wait makes way: its agent has gone on, and can ask again. Concurrent requests may exceed
@@ -337,7 +337,7 @@ def create_request_row(
     row.context = PermissionContext(
         request=row,
         requested_by=str(by),
-        owner=find_person_behind_actor(by),
+        owner=find_username_behind_actor(by),
         session_id=ask.session_id,
         agent_id=ask.agent_id,
         event_id=ask.event_id,
@@ -380,7 +380,7 @@ def create_request_row(
     return row
 
 
-def find_person_behind_actor(actor: Actor) -> str | None:
+def find_username_behind_actor(actor: Actor) -> str | None:
     """Return the person behind the asker: themselves, or who made the key."""
     if actor.kind == "user":
         return actor.name

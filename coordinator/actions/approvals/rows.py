@@ -43,7 +43,7 @@ def lock_permission_request(request_id: str) -> PermissionRequest:
     return row
 
 
-def update_pending_request(row: PermissionRequest, **values: Any) -> bool:
+def update_request_if_pending(row: PermissionRequest, **values: Any) -> bool:
     """The compare-and-swap: change the row only if it still is as it was read; say whether it was."""
     changed = PermissionRequest.objects.filter(pk=row.pk, status=RequestStatus.PENDING).update(**values)
     row.refresh_from_db()

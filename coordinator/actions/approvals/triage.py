@@ -44,7 +44,7 @@ def assign_requests(request_ids: Sequence[str], to: str, *, person: Person, now:
     assignable_ids = [row.request_id for row in assigned_rows if book.can_decide_request(taker, row)]
     if assigned_rows and not assignable_ids:
         raise BadRequest(f"{to[:100]} may not decide this. Choose someone who may.")
-    allowed = find_triageable_request_ids(assigned_rows, person, book)
+    allowed = require_triageable_request_ids(assigned_rows, person, book)
     changed = 0
     for request_id in (candidate_id for candidate_id in assignable_ids if candidate_id in allowed):
         with suppress(NotFound), transaction.atomic():
@@ -72,7 +72,7 @@ def unassign_requests(request_ids: Sequence[str], *, person: Person, now: dateti
     request_rows = deciders.load_requests_without_inputs(
         PermissionRequest.objects.filter(request_id__in=list(request_ids))
     )
-    allowed = find_triageable_request_ids(request_rows, person, deciders.load_decider_book(now))
+    allowed = require_triageable_request_ids(request_rows, person, deciders.load_decider_book(now))
     changed = 0
     for request_id in (candidate_id for candidate_id in request_ids if candidate_id in allowed):
         with suppress(NotFound), transaction.atomic():
@@ -147,7 +147,7 @@ def wake_snoozed_requests(request_ids: Sequence[str], *, person: Person) -> int:
     return snoozes.delete()[0]
 
 
-def find_triageable_request_ids(
+def require_triageable_request_ids(
     named: Iterable[PermissionRequest], person: Person, book: DeciderBook
 ) -> set[str]:
     """Return those of the requests, by id, that the person may arrange: what they may decide; all, as an admin.

@@ -158,10 +158,10 @@ def send_pending_checkpoints(now: datetime, *, at_once: bool = False) -> None:
     claims = {job.subject: job for job in claim_jobs([SEND_CHECKPOINT], now=now)}
     with LEASE_RENEWER.renew_leases_during_block(claims.values()):
         for name in [name for name in behind if name in claims]:
-            send_checkpoint(destinations[name], claims[name], newest, now)
+            send_checkpoint_or_reschedule_job(destinations[name], claims[name], newest, now)
 
 
-def send_checkpoint(
+def send_checkpoint_or_reschedule_job(
     destination: CheckpointDestination, job: ClaimedJob, checkpoint: AuditCheckpoint, now: datetime
 ) -> None:
     delivery, _ = AuditDelivery.objects.get_or_create(place=destination.name)

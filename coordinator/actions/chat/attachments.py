@@ -116,7 +116,7 @@ def store_attachment_file(file: BinaryIO, mime_type: str, *, most: int | None = 
     fingerprint = checked.fingerprint_file(file, most=most)
     file.seek(0)
     try:
-        stores.find_attachment_store(store_name).save(name, File(file))
+        stores.require_attachment_store(store_name).save(name, File(file))
     except OSError as problem:
         raise ServiceBusy(
             f"The file could not be stored: {problem.strerror}. Nothing was sent.", retry_after=30
@@ -184,7 +184,7 @@ def delete_attachments(rows: Any) -> int:
 def remove_attachment_file(name: str, store_name: str) -> None:
     """Remove one stored file. What is outside the folder is left alone: a row may name anything."""
     try:
-        stores.find_attachment_store(store_name).delete(name)
+        stores.require_attachment_store(store_name).delete(name)
     except FileNotFoundError:
         log.warning("The attachment at %s is outside the attachments folder and was not removed", name)
     except OSError as problem:  # the row is gone; the command that looks for orphans finds it
@@ -219,19 +219,19 @@ def check_attachment_files(now: datetime, *, checksums: bool = False) -> FileChe
     lists = {
         store_name: listed
         for store_name in store_names
-        if (listed := list_stored_files(store_name, report)) is not None
+        if (listed := list_stored_files_or_report(store_name, report)) is not None
     }
     known_names: dict[str, set[str]] = {store_name: set() for store_name in FilePlace}
     for row in (
         ChatAttachment.objects.exclude(storage_type=INLINE).select_related("message", "stored").iterator()
     ):
-        stored_file = attachments.attachment_stored_file_row(row)
+        stored_file = attachments.attachment_stored_file_or_none(row)
         store_name = attachments.attachment_store_name(row)
         known_names.setdefault(store_name, set()).add(row.disk_path or "")
         report.elsewhere += store_name != of_new
         if store_name not in lists and store_name in store_names:
             continue  # reported already
-        check_attachment_against_file(
+        report_attachment_file_problems(
             row,
             stored_file,
             lists.get(FilePlace(store_name), {}) if store_name in FilePlace else {},
@@ -244,11 +244,11 @@ def check_attachment_files(now: datetime, *, checksums: bool = False) -> FileChe
             for name, file in sorted(files.items())
             if name not in known_names[store_name] and now - file.changed_at > ORPHAN_AFTER
         ]
-    report.thumbnails = find_stale_thumbnails(now)
+    report.thumbnails = find_stale_thumbnail_paths(now)
     return report
 
 
-def find_stale_thumbnails(now: datetime) -> list[Path]:
+def find_stale_thumbnail_paths(now: datetime) -> list[Path]:
     """Return the small pictures of images that were deleted on another server, where this one's were not seen."""
     youngest = (now - ORPHAN_AFTER).timestamp()
     old = [path for path in attachments.thumbnail_directory().glob("*") if is_file_older(path, youngest)]
@@ -266,15 +266,19 @@ def is_file_older(path: Path, than: float) -> bool:
         return False
 
 
-def list_stored_files(file_place: FilePlace, report: FileCheckReport) -> dict[str, ListedStoredFile] | None:
+def list_stored_files_or_report(
+    file_place: FilePlace, report: FileCheckReport
+) -> dict[str, ListedStoredFile] | None:
     try:
-        return {file.name: file for file in stores.find_attachment_store(file_place).iterate_stored_files()}
+        return {
+            file.name: file for file in stores.require_attachment_store(file_place).iterate_stored_files()
+        }
     except OSError as problem:
         report.silent.append(f"Its files cannot be listed: {problem.strerror}.")
         return None
 
 
-def check_attachment_against_file(
+def report_attachment_file_problems(
     row: ChatAttachment,
     stored_file: StoredFile | None,
     files: Mapping[str, ListedStoredFile],
@@ -304,7 +308,9 @@ def check_attachment_against_file(
 def verify_or_record_attachment_checksum(row: ChatAttachment, stored_file: StoredFile | None) -> bool:
     """Read a file; one that nobody has looked through yet is known again from now on."""
     if stored_file is not None:
-        return attachments.attachment_sha256(row) == stored_file.sha256 and find_attachment_checksum(row) in (
+        return attachments.compute_attachment_sha256(
+            row
+        ) == stored_file.sha256 and find_checksum_in_message_content(row) in (
             None,
             stored_file.sha256,
         )
@@ -320,11 +326,11 @@ def record_file_fingerprint(row: ChatAttachment) -> StoredFile:
 
     Raises StoredDataCorrupt, and NotFound where the attachment is deleted meanwhile.
     """
-    with attachments.open_attachment(row) as file, attachments.translate_attachment_read_errors(row):
+    with attachments.open_attachment(row) as file, attachments.translate_read_errors_during_block(row):
         proven = attachments.sniff_mime_type(file.read(attachments.HEAD))
         file.seek(0)
         fingerprint = checked.fingerprint_file(file)
-    if find_attachment_checksum(row) not in (None, fingerprint.sha256):
+    if find_checksum_in_message_content(row) not in (None, fingerprint.sha256):
         raise StoredDataCorrupt(f"The file of the attachment {row.pk} is damaged: it is not what was sent.")
     stored_file = WrittenFile(row.disk_path or "", FilePlace.FOLDER, fingerprint, proven).build_stored_file(
         row.pk
@@ -337,7 +343,7 @@ def record_file_fingerprint(row: ChatAttachment) -> StoredFile:
     return stored_file
 
 
-def find_attachment_checksum(row: ChatAttachment) -> str | None:
+def find_checksum_in_message_content(row: ChatAttachment) -> str | None:
     content = row.message.content
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("attachment_id") == row.pk:
@@ -367,7 +373,7 @@ def remove_orphan_file(orphan: OrphanFile, now: datetime) -> bool:
         ):
             return False
         try:
-            store = stores.find_attachment_store(orphan.store_name)
+            store = stores.require_attachment_store(orphan.store_name)
             if now - store.file_modified_at(orphan.name) <= ORPHAN_AFTER:
                 return False
             store.delete(orphan.name)

@@ -40,7 +40,7 @@ class MoveReport:
     stayed: dict[str, str] = field(default_factory=dict)
 
 
-def find_misplaced_attachments(to: FilePlace) -> Iterator[ChatAttachment]:
+def iterate_misplaced_attachments(to: FilePlace) -> Iterator[ChatAttachment]:
     """Yield the attachments whose files lie elsewhere; what changes meanwhile does no harm."""
     rows = ChatAttachment.objects.filter(storage_type=actions.DISK).exclude(pk=None)
     rows = rows.select_related("message", "stored").defer("inline_data").order_by("pk")
@@ -57,9 +57,9 @@ def move_attachments(to: FilePlace, now: datetime, *, keep: bool, say: Say) -> M
     """
     moved = MoveReport()
     try:
-        for row in find_misplaced_attachments(to):
+        for row in iterate_misplaced_attachments(to):
             try:
-                moved.bytes += move_attachment(row, to, keep=keep)
+                moved.bytes += move_attachment_and_return_size(row, to, keep=keep)
                 moved.files += 1
             except (NotFound, StoredDataCorrupt) as problem:
                 moved.stayed[row.pk] = str(problem.detail)
@@ -74,17 +74,17 @@ def move_attachments(to: FilePlace, now: datetime, *, keep: bool, say: Say) -> M
     return moved
 
 
-def move_attachment(row: ChatAttachment, to: FilePlace, *, keep: bool) -> int:
+def move_attachment_and_return_size(row: ChatAttachment, to: FilePlace, *, keep: bool) -> int:
     """Move one file and return its size.
 
     Raises NotFound and StoredDataCorrupt for one that cannot be moved, and Busy.
     """
-    name, stored_file = row.disk_path or "", attachments.attachment_stored_file_row(row)
+    name, stored_file = row.disk_path or "", attachments.attachment_stored_file_or_none(row)
     if not _NAME.fullmatch(name):
         raise NotFound(f"The path of the attachment {row.pk} is not of our form: {name[:100]!r}.")
     stored_file = stored_file or actions.record_file_fingerprint(row)
-    target = stores.find_attachment_store(to)
-    with attachments.open_attachment(row) as file, attachments.translate_attachment_read_errors(row):
+    target = stores.require_attachment_store(to)
+    with attachments.open_attachment(row) as file, attachments.translate_read_errors_during_block(row):
         target.save(name, File(file))
         verify_copied_file(target, name, stored_file)
     commit_attachment_move(row, stored_file, to, keep=keep)
@@ -108,8 +108,8 @@ def commit_attachment_move(
             transaction.on_commit(lambda: remove_unused_attachment_copy(name, to))  # deleted meanwhile
             return
         # The removal of unused files locks the row, too: until now the copy was one (attachments.remove_orphans).
-        with attachments.translate_attachment_read_errors(row):
-            stores.find_attachment_store(to).file_modified_at(name)
+        with attachments.translate_read_errors_during_block(row):
+            stores.require_attachment_store(to).file_modified_at(name)
         StoredFile.objects.filter(pk=row.pk).update(place=to)
         if not keep:
             transaction.on_commit(lambda: remove_unused_attachment_copy(name, source))

@@ -90,14 +90,14 @@ def cancel_delegation(delegation_id: int, *, user: User, now: datetime) -> Deleg
     return delegation
 
 
-def load_delegation_usernames(rows: Iterable[Delegation]) -> dict[int, str]:
+def load_delegation_usernames_by_id(rows: Iterable[Delegation]) -> dict[int, str]:
     """Return the names of the givers and receivers by id; of those who were deleted none."""
     ids = {person_id for row in rows for person_id in (row.giver_id, row.receiver_id)}
     return dict(User.objects.filter(pk__in=ids).values_list("pk", "username"))
 
 
 def record_delegation_event(event: str, row: Delegation, user: User, now: datetime) -> None:
-    names_by_id = load_delegation_usernames([row])
+    names_by_id = load_delegation_usernames_by_id([row])
     audit.record_audit_entry(
         event,
         actor=person_actor(user),

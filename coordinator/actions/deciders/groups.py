@@ -33,7 +33,7 @@ def add_decider_group(name: str, people: Collection[int], *, actor: Actor, now: 
     Raises UnprocessableRequest for a bad name or nobody's id, Conflict for a name in use.
     """
     name = normalize_group_name(name)
-    members = load_users_for_group(people)
+    members = require_users_by_ids(people)
     try:
         with transaction.atomic():
             bump_decision_rights_version()
@@ -58,7 +58,7 @@ def update_decider_group(
 
     Raises NotFound, UnprocessableRequest, and Conflict for a stale version.
     """
-    name, members = normalize_group_name(name), load_users_for_group(people)
+    name, members = normalize_group_name(name), require_users_by_ids(people)
     try:
         with transaction.atomic():
             bump_decision_rights_version()
@@ -122,7 +122,7 @@ def normalize_group_name(name: str) -> str:
     return name
 
 
-def load_users_for_group(ids: Collection[int]) -> list[User]:
+def require_users_by_ids(ids: Collection[int]) -> list[User]:
     people = list(User.objects.filter(pk__in=ids))
     if len(people) != len(set(ids)):
         raise UnprocessableRequest("One of the chosen people no longer exists. Reload the page.")

@@ -48,13 +48,16 @@ def replace_deciding_rules(
         DecidingRule.objects.all().delete()
         DecidingRule.objects.bulk_create([build_deciding_rule(rule, actor, now) for rule in rows])
         after = deciders.load_decider_book(now)
-        set_two_votes_on_pending_requests(after)
+        set_two_votes_where_required(after)
         audit.record_audit_entry(
             "DECIDING_RULES_SAVED",
             actor=actor,
             target="deciding_rules",
             result="success",
-            metadata={"before": describe_deciding_rules(before), "after": describe_deciding_rules(after)},
+            metadata={
+                "before": serialize_deciding_rules_for_audit(before),
+                "after": serialize_deciding_rules_for_audit(after),
+            },
             now=now,
         )
 
@@ -71,7 +74,7 @@ def require_existing_deciders(rows: Sequence[DecidingRuleRow], before: DeciderBo
             raise UnprocessableRequest(f"Row {rule.number} names a group that does not exist, or a role.")
 
 
-def set_two_votes_on_pending_requests(book: DeciderBook) -> None:
+def set_two_votes_where_required(book: DeciderBook) -> None:
     stricter = [
         row
         for row in deciders.load_requests_without_inputs(
@@ -82,7 +85,7 @@ def set_two_votes_on_pending_requests(book: DeciderBook) -> None:
     PermissionContext.objects.filter(request__in=stricter).update(needed=2)
 
 
-def describe_deciding_rules(book: DeciderBook) -> list[dict[str, Any]]:
+def serialize_deciding_rules_for_audit(book: DeciderBook) -> list[dict[str, Any]]:
     """Return rows as the audit log keeps them: with the names of the people and groups."""
     people_by_id = dict(User.objects.in_bulk({person_id for rule in book.rules for person_id in rule.people}))
     return [

@@ -23,7 +23,7 @@ from coordinator.models import Runner
 from coordinator.sessions.driven_agent_updates import AgentProtocolReader, DrivenAgentUpdate
 
 
-def apply_runner_updates(
+def apply_updates_return_next_number(
     session_id: str,
     runner: Runner,
     updates: Sequence[DrivenAgentUpdate],
@@ -58,7 +58,7 @@ def apply_runner_update(post: RunnerPost, update: DrivenAgentUpdate) -> None:
         drafts.append_piece_to_agent_draft(post, piece)
     elif update.kind in {"tool_call", "tool_call_update"}:
         drafts.finish_agent_draft(post)
-        calls.update_driven_call(post, update.fields, is_new=update.kind == "tool_call")
+        calls.apply_driven_call_update(post, update.fields, is_new=update.kind == "tool_call")
     elif update.kind in agent_state.FACTS:
         agent_state.FACTS[update.kind](post, update.fields)
     elif update.kind in ours.OURS:

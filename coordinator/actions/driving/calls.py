@@ -12,7 +12,7 @@ from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.driven_agent_updates import LONGEST_OUTPUT, ReportedToolCall
 
 
-def update_driven_call(post: RunnerPost, fields: Mapping[str, Any], *, is_new: bool) -> None:
+def apply_driven_call_update(post: RunnerPost, fields: Mapping[str, Any], *, is_new: bool) -> None:
     """Take an update of a call: begin its row once its input is whole, end it with its result.
 
     `is_new`: it begins a call, and is no later word about one.
@@ -124,7 +124,7 @@ def queue_call_result_event(post: RunnerPost, call_id: str, call: ReportedToolCa
     )
 
 
-def end_open_calls(post: RunnerPost) -> None:
+def delete_unfinished_call_states(post: RunnerPost) -> None:
     """The turn is over: what is still open has no result. Its rows say so by the turn's end."""
     for driven_call in DrivenCall.objects.filter(
         session_id=post.session_id, ended=False, event_id__isnull=True

@@ -22,7 +22,7 @@ from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.actions.driving.session_runners import (
     lock_driven_session,
     lock_or_assign_driven_session,
-    require_runner_holds_session,
+    require_last_run_of_runner,
 )
 from coordinator.actions.sessions import tool_calls
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
@@ -88,7 +88,7 @@ def record_question_call(
     Raises NotFound, and Forbidden where another runner holds the session.
     """
     if question.elicitation is not None:
-        return build_elicitation_call(question, question.elicitation, runner, speech, now)
+        return record_and_build_elicitation_call(question, question.elicitation, runner, speech, now)
     with transaction.atomic():
         driven = lock_or_assign_driven_session(question.session_id, runner)
         post = RunnerPost(question.session_id, question.run_id or driven.run_id, driven, speech, now)
@@ -130,7 +130,7 @@ def record_question_call(
     )
 
 
-def build_elicitation_call(
+def record_and_build_elicitation_call(
     question: PermissionQuestion,
     form: Mapping[str, Any],
     runner: Runner,
@@ -317,5 +317,5 @@ def withdraw_driven_question(
     session_id: str, runner: Runner, call_id: str, *, ask: str | None, reason: str, now: datetime
 ) -> None:
     """Withdraw the question about this call, whose answer nobody awaits any more. Raises NotFound and Forbidden."""
-    require_runner_holds_session(session_id, runner)
+    require_last_run_of_runner(session_id, runner)
     withdraw_open_questions(session_id, reason[:2_000] or WITHDRAWN, now=now, call_id=call_id, ask=ask)

@@ -46,7 +46,7 @@ class RunnerPost:
 
     def begin_runner_update(self, update: DrivenAgentUpdate) -> None:
         """Turn to the next update."""
-        at = instants.parse_instant(update.at)
+        at = instants.parse_instant_or_none(update.at)
         self.at = instants.format_canonical_instant(self.now if at is None else at)
         self._n, self._made_count = update.n, 0
 

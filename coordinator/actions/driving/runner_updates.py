@@ -76,7 +76,7 @@ def start_driven_turn(post: RunnerPost, fields: Mapping[str, Any]) -> None:
 def end_driven_turn(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Write what is left to say of the turn: unfinished words and calls, what it took, how it ended."""
     drafts.finish_agent_draft(post)
-    calls.end_open_calls(post)
+    calls.delete_unfinished_call_states(post)
     spent = post.speech.usage(fields)
     for model, counts in spent.by_model:
         tokens: dict[str, Any] = dict(counts)
@@ -111,7 +111,7 @@ def store_terminal_output(post: RunnerPost, fields: Mapping[str, Any]) -> None:
 
 def record_agent_failure(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     drafts.finish_agent_draft(post)
-    calls.end_open_calls(post)
+    calls.delete_unfinished_call_states(post)
     reason, tail = (
         parse_non_blank_text(fields.get("reason")) or "The agent has failed.",
         parse_non_blank_text(fields.get("stderrTail")),

@@ -17,7 +17,7 @@ DRIVES = (
 )
 
 
-def require_runner_holds_session(session_id: str, runner: Runner) -> Run:
+def require_last_run_of_runner(session_id: str, runner: Runner) -> Run:
     """Return the session's last run that a runner has taken. Raises NotFound, and Forbidden where another has it."""
     claimed_runs = Run.objects.filter(session_id=session_id, runner_id__isnull=False)
     last = claimed_runs.order_by("-created_at__text", "-run_id").first()
@@ -31,14 +31,14 @@ def require_runner_holds_session(session_id: str, runner: Runner) -> Run:
 
 
 def lock_or_assign_driven_session(session_id: str, runner: Runner) -> DrivenSession:
-    """Return the session's row, locked until the transaction ends. Raises as `require_runner_holds_session` does.
+    """Return the session's row, locked until the transaction ends. Raises as `require_last_run_of_runner` does.
 
     Who polls a run of the session becomes its holder here (`assign_session_and_build_state`), so that this is one
     query.
     """
     driven = lock_driven_session(session_id)
     if driven is None or driven.runner_id != runner.runner_id:
-        require_runner_holds_session(session_id, runner)
+        require_last_run_of_runner(session_id, runner)
         driven, _ = DrivenSession.objects.update_or_create(
             session_id=session_id, defaults={"runner_id": runner.runner_id}
         )

@@ -97,7 +97,7 @@ def find_fields_differing_from_file(
         for name in [*names, kind.text_field]
         if drop_empty_values(getattr(existing, name)) != drop_empty_values(found_file.fields.get(name))
     ]
-    if decrypt_stored_mcp_servers(kind, existing) != (found_file.fields.get("mcp_servers") or None):
+    if decrypt_mcp_servers_or_problem(kind, existing) != (found_file.fields.get("mcp_servers") or None):
         different.append("mcp_servers")
     if isinstance(existing, Blueprint) and (existing.status == INACTIVE) == found_file.enabled:
         different.append("status")
@@ -111,7 +111,7 @@ def drop_empty_values(value: Any) -> Any:
     return value or None
 
 
-def decrypt_stored_mcp_servers(kind: FileKind, existing: Blueprint | Capability) -> Any:
+def decrypt_mcp_servers_or_problem(kind: FileKind, existing: Blueprint | Capability) -> Any:
     owner = f"{kind.stem} {existing.name}"
     try:
         return sealed_servers.unseal_server_values(existing.mcp_servers, owner) or None

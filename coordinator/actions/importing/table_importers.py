@@ -87,7 +87,9 @@ class AgentImport(TableImport):
     """The id of an agent that was deleted here comes in only once nothing here names it."""
 
     def restrict_new_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
-        refused = deleted_agents.find_reserved_agent_ids(str(candidate.row["id"]) for candidate in candidates)
+        refused = deleted_agents.reservation_reasons_by_agent_id(
+            str(candidate.row["id"]) for candidate in candidates
+        )
         for candidate in candidates:
             if str(candidate.row["id"]) in refused:
                 self.record_skipped_row(candidate.raw, refused[str(candidate.row["id"])])
@@ -420,7 +422,9 @@ class EventImport(TableImport):
 
 
 def build_imported_context(candidate: ImportCandidate, received: int) -> list[Any]:
-    at = instants.parse_instant(candidate.row["timestamp"]) if candidate.row.get("timestamp") else None
+    at = (
+        instants.parse_instant_or_none(candidate.row["timestamp"]) if candidate.row.get("timestamp") else None
+    )
     context = {
         "session_id": candidate.row["session_id"],
         "instant_us": received if at is None else instants.instant_to_microseconds(at),
@@ -471,7 +475,7 @@ def parse_imported_list(text: Any) -> list[Any] | None:
 
 
 def is_time_before(text: Any, limit: datetime) -> bool:
-    at = instants.parse_instant(text) if isinstance(text, str) else None
+    at = instants.parse_instant_or_none(text) if isinstance(text, str) else None
     return at is not None and at < limit
 
 

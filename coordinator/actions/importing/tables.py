@@ -86,11 +86,11 @@ class TableImport:
                     self.record_skipped_row(raw, f"there is no column {missing[0]}")
             return self.outcome
         if not self.table.key and not self.table.group:
-            self.existing_digests = self.count_row_digests(self.columns)
+            self.existing_digests = self.count_existing_row_digests(self.columns)
         done, later = 0, []
         for batch in self.job.source.iterate_row_chunks(self.table.name, self.table.group):
             with transaction.atomic():
-                later += self.import_row_batch(batch)
+                later += self.import_batch_and_get_deferred(batch)
             self.import_deferred_rows()
             done += len(batch)
             progress(self.table.name, done, self.outcome.rows)
@@ -132,10 +132,10 @@ class TableImport:
 
     # The way of a batch.
 
-    def import_row_batch(self, batch: list[Row]) -> list[Row]:
+    def import_batch_and_get_deferred(self, batch: list[Row]) -> list[Row]:
         """Bring over one batch; return the rows whose loose parents are to be set once all are there."""
-        candidates = [candidate for raw in batch if (candidate := self.build_import_candidate(raw))]
-        candidates = self.filter_rows_with_parents(self.restrict_incoming_rows(candidates))
+        candidates = [candidate for raw in batch if (candidate := self.convert_and_report_import_row(raw))]
+        candidates = self.skip_rows_without_parents(self.restrict_incoming_rows(candidates))
         present: list[ImportCandidate] = []
         wanted_rows = self.restrict_new_rows(self.split_off_known_rows(candidates, present))
         loose = [
@@ -147,7 +147,7 @@ class TableImport:
         self.process_rows_after_insert(written, written + present)
         return loose
 
-    def build_import_candidate(self, raw: Row) -> ImportCandidate | None:
+    def convert_and_report_import_row(self, raw: Row) -> ImportCandidate | None:
         """Return a row with the values of our columns; None for one that cannot be stored, which is reported."""
         rest = dict(raw)
         row = {place: rest.pop(column) for column, place in self.column_places.items()}
@@ -209,7 +209,7 @@ class TableImport:
         self.outcome.aside += 1
         self.job.rejected_rows.add_rejected_row(self.table.name, reason, **details)
 
-    def filter_rows_with_parents(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
+    def skip_rows_without_parents(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Leave out rows that name what is not here: no database of ours would take them."""
         for column, other in self.table.parents.items():
             existing_ids = find_existing_row_ids(other, {candidate.row[column] for candidate in candidates})
@@ -292,7 +292,7 @@ class TableImport:
         for candidate in candidates:
             if self.table.group and candidate.row[self.table.group] != self.group:
                 self.group = candidate.row[self.table.group]
-                self.existing_digests = self.count_row_digests(list(candidate.row), self.group)
+                self.existing_digests = self.count_existing_row_digests(list(candidate.row), self.group)
             digest = self.digest_row(candidate.row) if self.existing_digests else b""
             if self.existing_digests[digest] > 0:
                 self.existing_digests[digest] -= 1
@@ -302,7 +302,7 @@ class TableImport:
                 new.append(candidate)
         return new
 
-    def count_row_digests(self, names: list[str], group: Any = None) -> Counter[bytes]:
+    def count_existing_row_digests(self, names: list[str], group: Any = None) -> Counter[bytes]:
         """Count what is here already, as digests: rows without a key are the same if all they hold is."""
         content_rows = rows.select_table_rows(
             self.table.name, names, self.table.group, [group] if self.table.group else None

@@ -98,7 +98,7 @@ def build_elicitation_key(
     return rules.hash_json_parts("elicitation", gateway_session, server_id, upstream_session, number)
 
 
-def request_elicitation_answer(
+def request_elicitation_unless_denied(
     elicitation: ElicitationRequest, *, until: datetime, now: datetime
 ) -> OpenElicitation | None:
     """Put the question before people; None where a rule denies that, which is audited.
@@ -187,10 +187,10 @@ def find_elicitation_result(
     stored = rules.additions_of_approval(row).get(ANSWERED)
     if row.status != PermissionRequest.Status.APPROVED or stored is None:
         return {"action": CANCEL}
-    return build_accepted_elicitation_result(params, stored)
+    return build_accept_or_cancel_result(params, stored)
 
 
-def build_accepted_elicitation_result(params: Mapping[str, Any], stored: Any) -> ElicitationResult:
+def build_accept_or_cancel_result(params: Mapping[str, Any], stored: Any) -> ElicitationResult:
     elicited = parse_elicitation(dict(params))
     if isinstance(elicited, AddressRequest):
         return {"action": ACCEPT}

@@ -90,7 +90,7 @@ def policy_page_url(denial: Ruling) -> str:
     return f"{settings.AGENT_URL}{GRANTS_PAGE}"
 
 
-def find_same_undelivered_call(binding: CallBinding, now: datetime) -> GatewayCall | None:
+def find_undelivered_call_marking_lost(binding: CallBinding, now: datetime) -> GatewayCall | None:
     """Return the same call as it was begun before and not handed over: it runs, has a result, or is lost."""
     call = filter_same_undelivered_calls(binding, now).order_by("-created_at").first()
     return call if call is None else mark_call_lost_if_worker_gone(call, binding=binding, now=now)
@@ -335,11 +335,11 @@ def cancel_waiting_call(
     ]
     for call in cancelled:
         if not keeps_card:
-            close_unawaited_request(call, actor, CANCELLED_BY_CLIENT, now)
+            close_request_if_unawaited(call, actor, CANCELLED_BY_CLIENT, now)
     return bool(cancelled)
 
 
-def close_unawaited_request(call: GatewayCall, actor: Actor, reason: str, now: datetime) -> None:
+def close_request_if_unawaited(call: GatewayCall, actor: Actor, reason: str, now: datetime) -> None:
     """Close the card of a call that waits no more, unless another call of the same waits for it."""
     waiting = GatewayCall.objects.filter(state=CallState.WAITING, request_id=call.request_id)
     silent_calls = waiting.filter(run_until__lte=now)  # of local calls whose machine has stopped asking
@@ -417,7 +417,7 @@ def evaluate_and_audit_call_policy(
                 call_id=attempt.call_id,
                 now=now,
             )
-        ruling, _ = deciding.judge_gateway_request_from_database(
+        ruling, _ = deciding.load_ruling_and_access_verdict(
             server,
             binding.tool,
             caller,
@@ -655,7 +655,7 @@ def cancel_local_call_before_start(
         if own.filter(state=CallState.WAITING).update(**cancelled):
             call = own.get()
             if not keeps_card:
-                close_unawaited_request(call, actor, CANCELLED_BY_CLIENT, now)
+                close_request_if_unawaited(call, actor, CANCELLED_BY_CLIENT, now)
             return call
         if own.filter(state=CallState.RUNNING).exists():  # allowed, but not received in time
             undo_call_start(call_id, now=now)
@@ -669,7 +669,7 @@ def delete_waiting_local_call(attempt: CallAttempt, *, allowed: bool = False, no
     for call in waits.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id):
         GatewayCall.objects.filter(pk=call.pk, state=CallState.WAITING).delete()
         if allowed:
-            close_unawaited_request(call, attempt.binding.by, "The policy allows the call by now.", now)
+            close_request_if_unawaited(call, attempt.binding.by, "The policy allows the call by now.", now)
 
 
 def begin_local_call(attempt: CallAttempt, *, now: datetime) -> None:
@@ -842,7 +842,7 @@ def undo_call_start(call_id: str, call_data: bytes | None = None, *, now: dateti
         )
 
 
-def mark_call_delivered(call_id: str, *, now: datetime) -> None:
+def mark_delivered_and_delete_result(call_id: str, *, now: datetime) -> None:
     """Record that a call's result was delivered."""
     GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=True).update(delivered_at=now, result=None)
 

@@ -52,7 +52,7 @@ def record_upstream_task_owner(owner: TaskOwner, task_id: str, tool: str, *, now
     )
 
 
-def filter_owned_tasks(owner: TaskOwner, task_ids: Iterable[str]) -> set[str]:
+def filter_owned_task_ids(owner: TaskOwner, task_ids: Iterable[str]) -> set[str]:
     """Return those of the ids that are tasks of the owner's."""
     names = {build_task_key(owner, task_id): task_id for task_id in task_ids}
     own_call_ids = GatewayCall.objects.filter(pk__in=names, call_key=CALL_KEY).values_list("pk", flat=True)

@@ -73,11 +73,11 @@ def reopen_or_create_timeline_session(
     if caller.session_id is not None:
         driven_session = find_existing_session_id(caller.session_id)
     elif named:
-        driven_session = find_session_named_by_client(named, caller)
+        driven_session = find_client_named_session_id(named, caller)
     else:
-        driven_session = find_session_claimed_by_agent(claim, agent_id, caller) or find_only_running_session(
-            agent_id, caller
-        )
+        driven_session = find_agent_claimed_session_id(
+            claim, agent_id, caller
+        ) or find_only_running_session_id(agent_id, caller)
     if driven_session is not None:
         inactivity.reopen_session_ended_by_silence(driven_session, now)
         is_certain = caller.session_id is not None or named is not None
@@ -206,7 +206,7 @@ def find_existing_session_id(session_id: str) -> str | None:
     return session_id if Session.objects.filter(pk=session_id).exists() else None
 
 
-def find_session_named_by_client(named: str, caller: KeyIdentity) -> str | None:
+def find_client_named_session_id(named: str, caller: KeyIdentity) -> str | None:
     ids = [
         *Session.objects.filter(pk=named).values_list("pk", flat=True),
         *Session.objects.filter(executor_session_id=named).values_list("pk", flat=True)[:5],
@@ -215,12 +215,12 @@ def find_session_named_by_client(named: str, caller: KeyIdentity) -> str | None:
     return next((session_id for session_id in ids if session_id not in closed), None)
 
 
-def find_session_claimed_by_agent(claim: AgentCallIds, agent_id: str, caller: KeyIdentity) -> str | None:
+def find_agent_claimed_session_id(claim: AgentCallIds, agent_id: str, caller: KeyIdentity) -> str | None:
     """Return the running session of the agent in which its program says that it makes the call; None for no one.
 
     Only one that runs: no claim takes a call out of the session whose budgets it would count for without it.
     """
-    running = find_running_sessions(agent_id)
+    running = filter_running_agent_sessions(agent_id)
     if claim.session:
         ids = list(running.filter(executor_session_id=claim.session).values_list("pk", flat=True)[:2])
     elif claim.call_id:
@@ -235,11 +235,11 @@ def find_session_claimed_by_agent(claim: AgentCallIds, agent_id: str, caller: Ke
     return str(ids[0])
 
 
-def find_running_sessions(agent_id: str) -> QuerySet[Session]:
+def filter_running_agent_sessions(agent_id: str) -> QuerySet[Session]:
     running = Session.objects.filter(agent_name=agent_id, status=SessionStatus.RUNNING)
     return running.exclude(executor_profile=GATEWAY)
 
 
-def find_only_running_session(agent_id: str, caller: KeyIdentity) -> str | None:
-    ids = list(find_running_sessions(agent_id).values_list("pk", flat=True)[:2])
+def find_only_running_session_id(agent_id: str, caller: KeyIdentity) -> str | None:
+    ids = list(filter_running_agent_sessions(agent_id).values_list("pk", flat=True)[:2])
     return ids[0] if len(ids) == 1 and not ownership.find_session_write_refusals(caller, ids) else None

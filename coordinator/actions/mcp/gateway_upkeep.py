@@ -20,10 +20,10 @@ MOST_ROWS = 500  # rows in one go
 def clean_gateway_tables(now: datetime) -> None:
     """Do what is due. Safe to run at any time, by anyone."""
     mark_orphaned_calls_lost(now)
-    delete_old_call_results(now)
+    delete_old_calls_and_results(now)
     delete_old_gateway_sessions(now)
     call_limits.delete_expired_stored_results(now)
-    result_cache.delete_old_cached_results(now)
+    result_cache.delete_stale_cached_results(now)
     result_marks.delete_old_result_marks(now)
     session_keys.end_orphaned_session_keys(now)
     GatewayFigures.objects.filter(hour__lt=now - FIGURES_FOR).delete()
@@ -39,7 +39,7 @@ def mark_orphaned_calls_lost(now: datetime) -> None:
         last = page[-1].pk
 
 
-def delete_old_call_results(now: datetime) -> None:
+def delete_old_calls_and_results(now: datetime) -> None:
     """Drop what servers answered once nobody can ask for it any more, and in time the calls themselves."""
     with_result = GatewayCall.objects.filter(result__isnull=False)
     with_result.filter(is_task=False, ended_at__lt=now - gateway_calls.RESULT_TTL).update(result=None)

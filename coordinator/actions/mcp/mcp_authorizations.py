@@ -90,7 +90,9 @@ def register_and_save_server_authorization(
                 "scopes": authorization_settings.scopes,
                 "endpoints": asdict(endpoints),
                 "client_id": client.client_id,
-                "client_secret": sign_ins.seal_token(server_id, None, CLIENT_SECRET, client.client_secret),
+                "client_secret": sign_ins.seal_token_or_none(
+                    server_id, None, CLIENT_SECRET, client.client_secret
+                ),
                 "client_auth": client.authentication,
                 "registered_for": registered_for,
                 "changed_by": str(actor),
@@ -165,7 +167,7 @@ def set_agent_sign_in_user(agent_id: str, user_id: int | None, *, actor: Actor, 
         )
 
 
-def load_usable_authorization(server_id: str) -> tuple[McpAuthorization, McpUpstream]:
+def require_authorization_and_upstream(server_id: str) -> tuple[McpAuthorization, McpUpstream]:
     """Return a server's authorization and its address. Raises NotFound where nobody signs in there, and
     UnprocessableRequest where the address is not the one that it was set up for."""
     row = McpAuthorization.objects.filter(pk=server_id).first()
@@ -306,6 +308,6 @@ def validate_authorization_settings(authorization_settings: AuthorizationSetting
 def reencrypt_client_secret(row: McpAuthorization) -> int:
     """Seal a client's secret with the newest key where it is not; return how many values that were."""
     before = row.client_secret
-    row.client_secret = sign_ins.reseal_token(row.server_id, None, CLIENT_SECRET, before)
+    row.client_secret = sign_ins.reseal_token_with_newest_key(row.server_id, None, CLIENT_SECRET, before)
     row.save(update_fields=["client_secret"])
     return int(row.client_secret != before)

@@ -70,7 +70,7 @@ def create_mcp_server(
     changes = {"command": command, **other_columns}
     validate_server_columns(changes)
     row = McpServer(name=name, created_at=moment)
-    changed_columns.assign_changed_columns(row, changes, EDITABLE)
+    changed_columns.assign_columns_and_diff(row, changes, EDITABLE)
     try:
         with transaction.atomic():
             row.save(force_insert=True)
@@ -103,7 +103,7 @@ def update_mcp_server(
     with transaction.atomic():
         row = lock_mcp_server(name, seen_version)
         with mcp_upstreams.preserve_command_acceptance_during_edit(McpServer.objects.get(pk=name), actor):
-            difference = changed_columns.assign_changed_columns(row, changes, EDITABLE)
+            difference = changed_columns.assign_columns_and_diff(row, changes, EDITABLE)
             if difference is None:
                 return row
             row.save(update_fields=list(difference["after"]))
@@ -161,7 +161,7 @@ def set_accepted_tools_only(name: str, is_restricted: bool, *, actor: Actor, now
         )
 
 
-def count_server_dependents(names: Iterable[str]) -> dict[str, int]:
+def count_server_dependents_by_kind(names: Iterable[str]) -> dict[str, int]:
     """Return how many rows are deleted with these servers, so that a person can be warned first."""
     ids = list(names)
     return {
@@ -185,7 +185,7 @@ def delete_server_with_grants(
     moment = now or timezone.now()
     with transaction.atomic():
         row = lock_mcp_server(name, seen_version)
-        dependent_counts = count_server_dependents([name])
+        dependent_counts = count_server_dependents_by_kind([name])
         grants.delete_grants_of_agent_or_server(
             actor=actor, now=moment, reason=f"The server {name} was deleted.", server_id=name
         )

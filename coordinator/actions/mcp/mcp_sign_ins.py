@@ -74,7 +74,7 @@ def build_sign_in_address(
     server_id: str, user: User, *, redirect_uri: str, state: str, verifier: str
 ) -> SignInAddress:
     """Return where a person signs in. Raises NotFound, Forbidden for who may not, UnprocessableRequest."""
-    authorization, _ = mcp_authorizations.load_usable_authorization(server_id)
+    authorization, _ = mcp_authorizations.require_authorization_and_upstream(server_id)
     if authorization.mode == SignInMode.CLIENT:
         raise UnprocessableRequest(
             f"Nobody signs in at the server {server_id}: it is given client credentials."
@@ -115,7 +115,7 @@ def complete_server_sign_in(
 
     Raises NotFound, Forbidden, UnprocessableRequest where no token was issued, with the reason.
     """
-    authorization, upstream = mcp_authorizations.load_usable_authorization(server_id)
+    authorization, upstream = mcp_authorizations.require_authorization_and_upstream(server_id)
     if not 0 < len(code) <= LONGEST_CODE:
         raise UnprocessableRequest("The authorization server sent no code.")
     try:
@@ -193,7 +193,7 @@ def sign_out_and_return_revocation_problem(
             now=now,
         )
     try:
-        authorization, upstream = mcp_authorizations.load_usable_authorization(row.server_id)
+        authorization, upstream = mcp_authorizations.require_authorization_and_upstream(row.server_id)
         endpoints = AuthorizationEndpoints.from_stored(authorization.endpoints)
         if endpoints.revocation_endpoint:
             asyncio.run(
@@ -238,9 +238,9 @@ def get_token_or_claim_renewal(
 
     The request is an agent's, or a `person`'s own. `rejected` is the token that the server did not take. Raises
     SignInNeeded where a person has to sign in, and what
-    `load_usable_authorization` raises.
+    `require_authorization_and_upstream` raises.
     """
-    authorization, upstream = mcp_authorizations.load_usable_authorization(server_id)
+    authorization, upstream = mcp_authorizations.require_authorization_and_upstream(server_id)
     owner = sign_ins.resolve_token_owner_id(authorization, agent_id, person)
     row = McpAccessToken.objects.filter(server_id=server_id, user_id=owner).first()
     if row is None:
@@ -343,9 +343,11 @@ def describe_needed_sign_in(authorization: McpAuthorization, row: McpAccessToken
 
 def store_issued_tokens(row: McpAccessToken, issued: IssuedTokens, now: datetime) -> None:
     """Write issued tokens into their row. A refresh token that was not replaced stays."""
-    row.access_token = sign_ins.seal_token(row.server_id, row.user_id, ACCESS, issued.access_token)
+    row.access_token = sign_ins.seal_token_or_none(row.server_id, row.user_id, ACCESS, issued.access_token)
     if issued.refresh_token:
-        row.refresh_token = sign_ins.seal_token(row.server_id, row.user_id, REFRESH, issued.refresh_token)
+        row.refresh_token = sign_ins.seal_token_or_none(
+            row.server_id, row.user_id, REFRESH, issued.refresh_token
+        )
     if issued.scopes:
         row.scopes = issued.scopes
     row.issued_at, row.renewing_until, row.problem = now, None, None
@@ -362,8 +364,12 @@ def decrypt_oauth_token(row: McpAccessToken, name: str) -> str:
 def reencrypt_oauth_tokens(row: McpAccessToken) -> int:
     """Seal a row's tokens with the newest key where they are not; return how many values that were."""
     before = row.access_token, row.refresh_token
-    row.access_token = sign_ins.reseal_token(row.server_id, row.user_id, ACCESS, row.access_token)
-    row.refresh_token = sign_ins.reseal_token(row.server_id, row.user_id, REFRESH, row.refresh_token)
+    row.access_token = sign_ins.reseal_token_with_newest_key(
+        row.server_id, row.user_id, ACCESS, row.access_token
+    )
+    row.refresh_token = sign_ins.reseal_token_with_newest_key(
+        row.server_id, row.user_id, REFRESH, row.refresh_token
+    )
     row.save(update_fields=["access_token", "refresh_token"])
     return sum(one != other for one, other in zip(before, (row.access_token, row.refresh_token), strict=True))
 

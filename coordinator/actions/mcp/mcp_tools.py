@@ -64,7 +64,9 @@ def store_tool_listing(server_id: str, listing: ToolListing, *, actor: Actor, no
         )
         if listing.complete:
             listed = {definition.name for definition in listing.tools}
-            mark_tools_gone(known_tools, listed | {tool.name for tool in listing.left_out}, tool_changes, now)
+            mark_missing_tools_gone(
+                known_tools, listed | {tool.name for tool in listing.left_out}, tool_changes, now
+            )
         free_count = ToolStorageQuota(server_id, known_tools)
         created = []
         for position, definition in enumerate(listing.tools, 1):
@@ -179,7 +181,7 @@ def mark_unlisted_tools_gone(
         lacking = McpTool.objects.select_for_update().filter(
             server_id=server_id, gone_at=None, listed_at__lte=listed_by
         )
-        mark_tools_gone({tool.name: tool for tool in lacking}, set(listed), tool_changes, now)
+        mark_missing_tools_gone({tool.name: tool for tool in lacking}, set(listed), tool_changes, now)
         record_tool_changes(server_id, tool_changes, actor, now)
     return tool_changes.gone
 
@@ -255,7 +257,7 @@ def assign_listed_definition(tool: McpTool, definition: ToolDefinition, now: dat
     return tool
 
 
-def mark_tools_gone(
+def mark_missing_tools_gone(
     existing_tools: dict[str, McpTool], listed: set[str], changes: ToolChanges, now: datetime
 ) -> None:
     for name, tool in existing_tools.items():

@@ -42,7 +42,7 @@ class CacheLookup:
 def query_result_cache(call: CachedCall, now: datetime) -> CacheLookup | None:
     """Return what is cached for a call; None where its result may not be cached: nobody is chosen to sign in for it."""
     try:
-        sign_in, is_signed_in = find_sign_in_for_call(call, now)
+        sign_in, is_signed_in = resolve_sign_in_and_validity(call, now)
     except SignInNeeded:
         return None
     if not is_signed_in:
@@ -61,7 +61,7 @@ def query_result_cache(call: CachedCall, now: datetime) -> CacheLookup | None:
     return CacheLookup(sign_in, content, max(0, round((now - row.answered_at).total_seconds())))
 
 
-def find_sign_in_for_call(call: CachedCall, now: datetime) -> tuple[str, bool]:
+def resolve_sign_in_and_validity(call: CachedCall, now: datetime) -> tuple[str, bool]:
     """Return whose sign-in goes with a call, and whether it holds now. Raises SignInNeeded where nobody is chosen."""
     authorization = McpAuthorization.objects.filter(pk=call.server_id).first()
     if authorization is None:
@@ -98,7 +98,7 @@ def store_cached_result(
     stored where another sign-in goes with the agent's calls by now.
     """
     try:
-        is_same_sign_in = find_sign_in_for_call(call, now)[0] == sign_in
+        is_same_sign_in = resolve_sign_in_and_validity(call, now)[0] == sign_in
     except SignInNeeded:
         return
     if not is_same_sign_in:
@@ -167,7 +167,7 @@ def load_result_cache_scopes(server_id: str, tools: set[str]) -> set[str]:
     }
 
 
-def delete_old_cached_results(now: datetime) -> None:
+def delete_stale_cached_results(now: datetime) -> None:
     """Delete results that are too old, and those from before a change of their server, tool or limits."""
     CachedResult.objects.filter(expires_at__lte=now).delete()
     tools: dict[str, set[str]] = {}

@@ -47,7 +47,10 @@ def set_tools_visible_to_agent(
             agent_id=agent_id,
             defaults={"listed": listed, "tools": tools, "changed_by": str(actor), "changed_at": now},
         )
-        metadata = {"before": describe_visible_tools(*before), "after": describe_visible_tools(listed, tools)}
+        metadata = {
+            "before": serialize_visible_tools_for_audit(*before),
+            "after": serialize_visible_tools_for_audit(listed, tools),
+        }
         audit.record_audit_entry(
             "AGENT_TOOLS_SHOWN",
             actor=actor,
@@ -58,7 +61,7 @@ def set_tools_visible_to_agent(
         )
 
 
-def describe_visible_tools(listed: str, tools: Any) -> dict[str, Any]:
+def serialize_visible_tools_for_audit(listed: str, tools: Any) -> dict[str, Any]:
     chosen = tools if isinstance(tools, list) else []
     return {"listed": listed, "count": len(chosen), "tools": chosen[:MAX_TOOLS_IN_AUDIT]}
 

@@ -42,14 +42,14 @@ def create_tool_collection(
             f"A name has up to {MAX_NAME_LENGTH} characters: a-z, 0-9, - and _. It begins with a letter or digit."
         )
     row = ToolCollection(name=name, changed_by=str(actor), changed_at=now)
-    row.description, row.tools = validate_collection_fields(description, tools)
+    row.description, row.tools = clean_collection_fields(description, tools)
     try:
         with transaction.atomic():
             row.save(force_insert=True)
             record_collection_change(
                 "TOOL_COLLECTION_CREATED",
                 name,
-                {"after": describe_tool_collection(row)},
+                {"after": serialize_collection_for_audit(row)},
                 actor=actor,
                 now=now,
             )
@@ -72,16 +72,16 @@ def update_tool_collection(
     Raises Forbidden for an API key, NotFound, UnprocessableRequest, Conflict for a version that is not `seen` any more.
     """
     require_actor_not_api_key(actor, ONLY_PEOPLE)
-    columns = validate_collection_fields(description, tools)
+    columns = clean_collection_fields(description, tools)
     with transaction.atomic():
         row = lock_tool_collection(name, seen_version)
         if (row.description, row.tools) == columns:
             return
-        before = describe_tool_collection(row)
+        before = serialize_collection_for_audit(row)
         row.description, row.tools = columns
         row.changed_by, row.changed_at = str(actor), now
         row.save()
-        metadata = {"before": before, "after": describe_tool_collection(row)}
+        metadata = {"before": before, "after": serialize_collection_for_audit(row)}
         record_collection_change("TOOL_COLLECTION_UPDATED", name, metadata, actor=actor, now=now)
 
 
@@ -93,12 +93,12 @@ def delete_tool_collection(name: str, *, seen_version: str, actor: Actor, now: d
     require_actor_not_api_key(actor, ONLY_PEOPLE)
     with transaction.atomic():
         row = lock_tool_collection(name, seen_version)
-        metadata = {"before": describe_tool_collection(row)}
+        metadata = {"before": serialize_collection_for_audit(row)}
         row.delete()
         record_collection_change("TOOL_COLLECTION_DELETED", name, metadata, actor=actor, now=now)
 
 
-def validate_collection_fields(description: str, tools: Iterable[ServerTool]) -> tuple[str, list[list[str]]]:
+def clean_collection_fields(description: str, tools: Iterable[ServerTool]) -> tuple[str, list[list[str]]]:
     """Return the description and the tools as the columns hold them. Raises UnprocessableRequest."""
     description = description.strip()
     if len(description) > MAX_DESCRIPTION_LENGTH or not is_storable_text(description):
@@ -121,7 +121,7 @@ def lock_tool_collection(name: str, seen_version: str) -> ToolCollection:
     return row
 
 
-def describe_tool_collection(row: ToolCollection) -> dict[str, Any]:
+def serialize_collection_for_audit(row: ToolCollection) -> dict[str, Any]:
     tools = row.tools if isinstance(row.tools, list) else []
     return {"description": row.description, "count": len(tools), "tools": tools[:MAX_TOOLS_IN_AUDIT]}
 

@@ -43,7 +43,7 @@ def authorize_and_audit_tool_trial(trial: ToolTrial, server: UpstreamServer, now
             result="denied" if problem else "allowed",
             reason=str(problem.detail) if problem else None,
             metadata={
-                "arguments": describe_trial_arguments(trial.arguments),
+                "arguments": trial_arguments_for_audit(trial.arguments),
                 "definition": trial.definition,
             },
             now=now,
@@ -100,6 +100,6 @@ def trial_actor(trial: ToolTrial) -> Actor:
     return Actor("user", trial.username)
 
 
-def describe_trial_arguments(arguments: dict[str, Any]) -> Any:
+def trial_arguments_for_audit(arguments: dict[str, Any]) -> Any:
     size = len(json.dumps(arguments))
     return arguments if size <= MAX_AUDITED_ARGUMENTS else {"bytes": size}

@@ -66,11 +66,11 @@ def build_address_columns(kind: str, address: str) -> dict[str, str]:
         validate_mail_address(address)
         return {"address": address}
     if kind == Kind.APPRISE:
-        return encrypt_service_address(address)
+        return build_service_address_columns(address)
     raise UnprocessableRequest("Choose a service, an e-mail address or a webhook.")
 
 
-def encrypt_service_address(address: str) -> dict[str, str]:
+def build_service_address_columns(address: str) -> dict[str, str]:
     try:
         service = apprise_channel.inspect_service_address(address)
         sealed = apprise_channel.seal_service_address(address)
@@ -186,11 +186,11 @@ def record_address_change(
         actor=person_actor(user),
         target=f"notification:{target.pk}",
         result="success",
-        metadata={**describe_notification_address(target), **more},
+        metadata={**serialize_address_for_audit(target), **more},
         now=now,
     )
 
 
-def describe_notification_address(target: NotificationTarget) -> dict[str, object]:
+def serialize_address_for_audit(target: NotificationTarget) -> dict[str, object]:
     """Return what an audit entry says of an address: never the address itself."""
     return {"kind": target.kind, "host": target.shown or webhooks.webhook_host(target.address) or "mail"}

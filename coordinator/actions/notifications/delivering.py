@@ -154,7 +154,7 @@ def deliver_claimed_notification(job: ClaimedJob, now: datetime) -> bool:
         message.outcome = None
         message.save(update_fields=["outcome"])
     request = PermissionRequest.objects.with_context().filter(request_id=message.request_id).first()
-    if message.event == Event.SETTLED and not discard_or_defer_unannounced_end(message, job, now):
+    if message.event == Event.SETTLED and not confirm_end_announced_or_drop(message, job, now):
         return True
     why_not = find_notification_drop_reason(message, request, now)
     if why_not:
@@ -196,7 +196,7 @@ def attempt_notification_delivery(
     return True
 
 
-def discard_or_defer_unannounced_end(message: Notification, job: ClaimedJob, now: datetime) -> bool:
+def confirm_end_announced_or_drop(message: Notification, job: ClaimedJob, now: datetime) -> bool:
     """Return whether a request's end should be sent here; delete it if the request itself was never sent.
 
     While the message about the request itself is being sent, or kept back, its end waits for that.

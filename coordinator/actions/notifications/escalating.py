@@ -111,7 +111,7 @@ def execute_escalation_step(request_id: str, step: EscalationStep, now: datetime
             target=row.request_id,
             permission=row.permission_type,
             result="success",
-            metadata={**describe_escalation_step(step), "messages": count},
+            metadata={**serialize_escalation_step_for_audit(step), "messages": count},
             now=now,
         )
     return True
@@ -136,7 +136,7 @@ def require_escalation_admin(user: User) -> None:
         raise Forbidden("You need the role admin to change escalation steps.")
 
 
-def describe_escalation_step(step: EscalationStep) -> dict[str, object]:
+def serialize_escalation_step_for_audit(step: EscalationStep) -> dict[str, object]:
     """Return what an audit entry says of a step."""
     whom = {"group": step.group.name} if step.group else {"person": step.person}
     return {"after_minutes": step.after_minutes, **whom}
@@ -148,6 +148,6 @@ def record_escalation_change(event: str, step: EscalationStep, user: User, now: 
         actor=person_actor(user),
         target=f"escalation_step:{step.pk}",
         result="success",
-        metadata=describe_escalation_step(step),
+        metadata=serialize_escalation_step_for_audit(step),
         now=now,
     )

@@ -33,7 +33,7 @@ NO_LONGER_DECIDES = (
 )
 
 
-def get_or_create_push_key(*, now: datetime) -> str:
+def ensure_vapid_public_key(*, now: datetime) -> str:
     """Return the key that browsers bind their subscriptions to; makes it where there is none yet.
 
     Raises Conflict where the keys of this installation cannot be read.

@@ -18,14 +18,14 @@ def delete_person_notifications(name: str, *, actor: Actor, now: datetime | None
     Call it in the transaction that frees the name, or gives it to another person.
     """
     for target in NotificationTarget.objects.filter(person=name).order_by("id"):
-        removed = {"person": name, **addresses.describe_notification_address(target)}
+        removed = {"person": name, **addresses.serialize_address_for_audit(target)}
         record_name_removal("NOTIFICATION_TARGET_REMOVED", f"notification:{target.pk}", removed, actor, now)
         NotificationTarget.objects.filter(pk=target.pk).delete()
     if QuietHours.objects.filter(pk=name).delete()[0]:
         record_name_removal("QUIET_HOURS_CLEARED", name, {}, actor, now)
     NotificationChoice.objects.filter(pk=name).delete()
     for step in EscalationStep.objects.filter(person=name):
-        escalation_step_text = escalating.describe_escalation_step(step)
+        escalation_step_text = escalating.serialize_escalation_step_for_audit(step)
         record_name_removal(
             "ESCALATION_STEP_REMOVED", f"escalation_step:{step.pk}", escalation_step_text, actor, now
         )

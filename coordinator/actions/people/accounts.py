@@ -149,7 +149,7 @@ def record_password_check(user: User, event_type: str, address: str, now: dateti
     )
 
 
-def verify_sign_in_password(user: User, password: str, attempt: SignInAttempt, now: datetime) -> None:
+def confirm_password_and_audit(user: User, password: str, attempt: SignInAttempt, now: datetime) -> None:
     """Check the password of a signed-in person. Raises Forbidden for a wrong one, TooMany after many."""
     require_sign_in_below_limits(attempt, now)
     if not user.check_password(password):

@@ -20,7 +20,7 @@ from coordinator.actions.people.attempts import AttemptLimit, normalize_caller_n
 from coordinator.errors import Conflict, Forbidden, UnprocessableRequest
 from coordinator.identity.actors import person_actor, system_actor
 from coordinator.identity.roles import ADMIN, has_role
-from coordinator.lib.identifiers import build_agent_id
+from coordinator.lib.identifiers import derive_agent_id_from_name
 from coordinator.models import Agent, ApiKey, AuditLog, ConnectCode
 
 SIGNS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's: none is taken for another
@@ -64,7 +64,7 @@ def issue_connect_code(
     with transaction.atomic():
         if not agent_id:
             agent_id = (
-                void_unused_connect_codes(key_name, user, now)
+                void_codes_and_find_agent(key_name, user, now)
                 or key_binding.create_agent_for_key(key_name, actor=person_actor(user), now=now).pk
             )
         ConnectCode.objects.filter(expires_at__lt=now - EXPIRED_CODE_RETENTION).delete()
@@ -87,12 +87,12 @@ def issue_connect_code(
     return row, "-".join(code[at : at + GROUP] for at in range(0, LENGTH, GROUP))
 
 
-def void_unused_connect_codes(key_name: str, user: User, now: datetime) -> str | None:
+def void_codes_and_find_agent(key_name: str, user: User, now: datetime) -> str | None:
     """Void the person's unused codes of that name, and return the agent that was made with the first of them.
 
     None where there is no such code, or its agent is gone or has a key by now. Nothing is voided then.
     """
-    agent_id = build_agent_id(key_name)
+    agent_id = derive_agent_id_from_name(key_name)
     codes = ConnectCode.objects.filter(key_name=key_name, made_by=user.pk, used_at=None)
     created = AuditLog.objects.filter(
         event_type="AGENT_CREATED", target_id=agent_id, timestamp__in=[code.created_at for code in codes]
@@ -104,7 +104,7 @@ def void_unused_connect_codes(key_name: str, user: User, now: datetime) -> str |
     return agent_id
 
 
-def redeem_connect_code(code: str, *, source: str, host: str, now: datetime) -> tuple[ApiKey, str]:
+def redeem_code_and_issue_key(code: str, *, source: str, host: str, now: datetime) -> tuple[ApiKey, str]:
     """Exchange a code for its key. `source` is the caller's address, `host` the host name that it reports.
 
     Raises Forbidden for a code that is not valid, TooMany after too many of those, Conflict where a key of that name

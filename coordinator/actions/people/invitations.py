@@ -110,7 +110,7 @@ def accept_invitation(token: str, user: User, *, address: str, now: datetime) ->
         if row is None or not list_open_invitations(now).filter(pk=row.pk).update(used_at=now):
             raise Conflict(NOT_VALID)
         maker = User.objects.get(pk=row.made_by)
-        users.insert_user(user, role=row.role, actor=person_actor(maker), now=now)
+        users.insert_user_with_role(user, role=row.role, actor=person_actor(maker), now=now)
         Invitation.objects.filter(pk=row.pk).update(used_by=user.pk)
         record_invitation_event("INVITATION_USED", row, user, now, reason=f"from {address}")
     return user
@@ -152,7 +152,7 @@ def accept_invitation_with_passkey(
     row = find_invitation_by_token(token, now)
     if row is None:
         raise Conflict(NOT_VALID)
-    credential = passkeys.verify_added_passkey(text, browser, now)
+    credential = passkeys.consume_challenge_and_verify_passkey(text, browser, now)
     user = users.build_user(username.strip(), secrets.token_urlsafe(32))
     accounts.set_random_password(user)
     with transaction.atomic():

@@ -28,7 +28,7 @@ from coordinator.identity.keys import (
     is_unbound_agent_key,
 )
 from coordinator.identity.scopes import SPEAK_AS_AGENTS
-from coordinator.lib.identifiers import build_agent_id
+from coordinator.lib.identifiers import derive_agent_id_from_name
 from coordinator.models import (
     Agent,
     ApiKey,
@@ -59,7 +59,7 @@ def create_agent_for_key(key_name: str, *, actor: Actor, now: datetime) -> Agent
     key_name = key_name.strip()
     if not key_name:
         raise UnprocessableRequest("A key needs a name that says who uses it.")
-    agent_id = build_agent_id(key_name)
+    agent_id = derive_agent_id_from_name(key_name)
     if Agent.objects.filter(pk=agent_id).exists():
         raise Conflict(f"There is an agent {agent_id} already. Choose it, or give the key another name.")
     return agents.create_agent(agent_id, name=key_name, default_engine_id=ENGINE, actor=actor, now=now)

@@ -94,7 +94,7 @@ def is_quota_reached(caller: str, now: datetime) -> bool:
     return day.filter(bytes__gte=limit).exists()
 
 
-def bytes_stored_today(now: datetime) -> dict[int, int]:
+def bytes_stored_today_by_key(now: datetime) -> dict[int, int]:
     """Return how many bytes each key has stored today, by the key's id."""
     return dict(KeyStorageDay.objects.filter(day=utc_day_text(now)).values_list("key_id", "bytes"))
 

@@ -232,7 +232,7 @@ def invalidate_api_key(key_id: int, *, actor: Actor, now: datetime, reason: str 
     return row
 
 
-def unbind_deleted_agent_from_keys(agent_id: str, *, actor: Actor, now: datetime) -> None:
+def unbind_agent_or_revoke_keys(agent_id: str, *, actor: Actor, now: datetime) -> None:
     """Take a deleted agent from the keys that are bound to it among others; revoke those that were left with none."""
     with transaction.atomic():
         for row in ApiKey.objects.select_for_update().filter(agent_id=None, revoked_at=None):

@@ -41,7 +41,7 @@ def deactivate_person(user_id: int, *, by: User, now: datetime) -> User:
     refuse_change_of_own_account(user_id, by)
     with transaction.atomic():
         user = users.update_user(user_id, {"is_active": False}, actor=person_actor(by), now=now)
-        end_person_sessions(user, by=by, now=now)
+        end_person_sessions_and_devices(user, by=by, now=now)
     return user
 
 
@@ -60,10 +60,12 @@ def sign_out_person_everywhere(user_id: int, *, by: User, now: datetime) -> tupl
     user = User.objects.filter(pk=user_id).first()
     if user is None:
         raise NotFound("This person no longer exists.")
-    return user, end_person_sessions(user, by=by, now=now)
+    return user, end_person_sessions_and_devices(user, by=by, now=now)
 
 
-def end_person_sessions(user: User, *, by: User, now: datetime, except_session: str | None = None) -> int:
+def end_person_sessions_and_devices(
+    user: User, *, by: User, now: datetime, except_session: str | None = None
+) -> int:
     """End the sessions of `user` and the push messages to all their devices; return how many sessions ended.
 
     `except_session` is the key of the session that goes on: their own, where they sign out all others.

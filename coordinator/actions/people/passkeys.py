@@ -92,7 +92,7 @@ def begin_adding_passkey(user: User, browser: str, address: str, now: datetime) 
     own_passkeys = [row for row in existing if row.rp_id == passkeys.relying_party_id()]
     return passkeys.build_passkey_creation_options(
         challenge,
-        user_handle=find_passkey_user_handle(user, existing),
+        user_handle=get_or_derive_user_handle(user, existing),
         username=user.username,
         full_name=user.get_full_name(),
         existing=own_passkeys,
@@ -132,17 +132,17 @@ def add_passkey(user: User, text: str, name: str, *, browser: str, address: str,
         PasskeyRefused: What was sent proves nothing.
         Conflict: It is known already, or there are too many.
     """
-    credential = verify_added_passkey(text, browser, now, user=user)
+    credential = consume_challenge_and_verify_passkey(text, browser, now, user=user)
     with transaction.atomic():
         User.objects.select_for_update().filter(pk=user.pk).first()  # two at once count each other
         existing = list_passkeys(user)
         require_passkey_quota(len(existing))
-        handle = find_passkey_user_handle(user, existing)
+        handle = get_or_derive_user_handle(user, existing)
         name = normalize_passkey_name(name, len(existing))
         return store_passkey(user, credential, name, handle, address=address, now=now)
 
 
-def verify_added_passkey(
+def consume_challenge_and_verify_passkey(
     text: str, browser: str, now: datetime, *, user: User | None = None
 ) -> passkeys.NewCredential:
     """Return a browser's new passkey for `user`, or for a person with an invitation. Raises PasskeyRefused."""
@@ -398,7 +398,7 @@ def normalize_passkey_name(name: str, existing: int) -> str:
     return " ".join(name.split())[:MAX_NAME_CHARACTERS] or f"Passkey {existing + 1}"
 
 
-def find_passkey_user_handle(user: User, existing: list[Passkey]) -> str:
+def get_or_derive_user_handle(user: User, existing: list[Passkey]) -> str:
     """Return the handle by which authenticators know the account: one for all its passkeys, revealing nothing."""
     if existing:
         return existing[0].user_handle

@@ -175,7 +175,7 @@ def disconnect_provider_account(user: User, address: str, now: datetime) -> None
             "account from it."
         )
     with transaction.atomic():
-        user = users.lock_user(user.pk)  # first, as a sign-in does
+        user = users.lock_user_and_decision_rights(user.pk)  # first, as a sign-in does
         provider_identity = ProviderIdentity.objects.select_for_update().filter(user_id=user.pk).first()
         if provider_identity is None:
             raise NotFound(f"Your account is not connected with {settings.OIDC_NAME}.")

@@ -14,7 +14,7 @@ from django.db import transaction
 
 from coordinator.actions.agents import deleted_agents
 from coordinator.actions.audit import audit
-from coordinator.actions.driving.session_runners import require_runner_holds_session
+from coordinator.actions.driving.session_runners import require_last_run_of_runner
 from coordinator.actions.people import keys
 from coordinator.errors import Conflict
 from coordinator.identity import session_keys
@@ -50,12 +50,12 @@ def issue_session_key(session_id: str, runner: Runner, *, program: str, now: dat
     session, and Conflict where none of its runs is in hand.
     """
     with transaction.atomic():
-        run = require_runner_holds_session(session_id, runner)
+        run = require_last_run_of_runner(session_id, runner)
         Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
         if not Run.objects.filter(pk=run.pk, status__in=ACTIVE).exists():
             raise Conflict("No run of this session is running.")
         end_session_key(session_id, "Its agent is being restarted.", now)
-        agent_id = find_agent_for_gateway_key(run, runner, program, now)
+        agent_id = find_gateway_key_agent_id(run, runner, program, now)
         if agent_id is None:
             return None
         if not settings.API_AUTH:
@@ -76,7 +76,7 @@ def issue_session_key(session_id: str, runner: Runner, *, program: str, now: dat
     return GatewayKey(agent_id, raw)
 
 
-def find_agent_for_gateway_key(run: Run, runner: Runner, program: str, now: datetime) -> str | None:
+def find_gateway_key_agent_id(run: Run, runner: Runner, program: str, now: datetime) -> str | None:
     """Return as which agent a run's calls are judged; None where it gets no gateway.
 
     That is the run's blueprint, else the agent that the runner's key is bound to, else the program itself. Nothing

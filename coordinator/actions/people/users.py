@@ -58,7 +58,7 @@ def create_user(
     Raises UnprocessableRequest for a bad name, password or role, Conflict for a name in use.
     """
     user = build_user(username, password, **other_columns)
-    insert_user(user, role=role, actor=actor, now=now)
+    insert_user_with_role(user, role=role, actor=actor, now=now)
     return user
 
 
@@ -68,7 +68,7 @@ def build_user(username: str, password: str | None, **other_columns: Any) -> Use
     Raises UnprocessableRequest for a bad name or password.
     """
     user = User(username=User.normalize_username(username))
-    changed_columns.assign_changed_columns(user, other_columns, EDITABLE)
+    changed_columns.assign_columns_and_diff(user, other_columns, EDITABLE)
     validate_user_fields(user)
     try:
         if password is not None:
@@ -79,7 +79,7 @@ def build_user(username: str, password: str | None, **other_columns: Any) -> Use
     return user
 
 
-def insert_user(user: User, *, role: str, actor: Actor, now: datetime | None) -> None:
+def insert_user_with_role(user: User, *, role: str, actor: Actor, now: datetime | None) -> None:
     """Store a person of `build_user`. Raises UnprocessableRequest for a bad role, Conflict for a name in use."""
     try:
         with transaction.atomic():
@@ -112,8 +112,8 @@ def update_user(
     """
     try:
         with transaction.atomic():
-            user = lock_user(user_id, seen_version)
-            difference = changed_columns.assign_changed_columns(user, changes, EDITABLE) or {
+            user = lock_user_and_decision_rights(user_id, seen_version)
+            difference = changed_columns.assign_columns_and_diff(user, changes, EDITABLE) or {
                 "before": {},
                 "after": {},
             }
@@ -142,7 +142,7 @@ def delete_user(user_id: int, *, actor: Actor, now: datetime | None = None) -> N
     Raises NotFound, and Conflict for oneself or the last administrator.
     """
     with transaction.atomic():
-        user = lock_user(user_id)
+        user = lock_user_and_decision_rights(user_id)
         if person_actor(user) == actor:
             raise Conflict(SELF_REFUSED)
         before = {**changed_columns.read_column_values(user, EDITABLE), "role": find_group_role(user)}
@@ -161,7 +161,7 @@ def delete_username_references(name: str, actor: Actor, now: datetime | None) ->
     person_names.delete_rows_of_person_name(name)
 
 
-def lock_user(user_id: int, seen_version: str | None = None) -> User:
+def lock_user_and_decision_rights(user_id: int, seen_version: str | None = None) -> User:
     """Return the person's current row, locked, and lock the decision rights until the transaction ends.
 
     Raises NotFound, and Conflict where they have changed since `seen`.

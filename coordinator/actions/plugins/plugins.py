@@ -140,7 +140,7 @@ def replace_broken_permissions(
     return row
 
 
-def count_plugin_dependents(plugin_ids: Iterable[str]) -> dict[str, int]:
+def count_plugin_dependents_by_kind(plugin_ids: Iterable[str]) -> dict[str, int]:
     """Return how many rows of what go with these plugins."""
     ids = list(plugin_ids)
     return {
@@ -156,7 +156,7 @@ def delete_plugin(
     """Forget a plugin: its permissions, configuration, stored values and assignments. Raises NotFound."""
     with transaction.atomic():
         row = lock_plugin(plugin_id)
-        dependent_counts = count_plugin_dependents([plugin_id])
+        dependent_counts = count_plugin_dependents_by_kind([plugin_id])
         for model in (PluginConfig, PluginData, AgentPlugin):
             model._default_manager.filter(plugin_id=plugin_id).delete()
         before = changed_columns.read_column_values(row, VERSIONED)

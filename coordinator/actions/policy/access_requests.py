@@ -30,7 +30,7 @@ def create_grant_for_access_request(
     if (
         top
         and all(row.effective_permission == ALLOW for row in top)
-        and any(is_grant_valid_until(row, until) for row in top)
+        and any(is_allow_grant_until(row, until) for row in top)
     ):
         return
     justification = f"{row.justification} (request {row.request_id}{f': {reason}' if reason else ''})"
@@ -52,7 +52,7 @@ def find_grants_for_access_request(wish: RequestedAccess, now: datetime) -> list
     return [row for row in rows if grants.is_grant_current(row, now)]
 
 
-def is_grant_valid_until(row: Grant, until: datetime | None) -> bool:
+def is_allow_grant_until(row: Grant, until: datetime | None) -> bool:
     if row.effective_permission != ALLOW:
         return False
     end = row.expires_at

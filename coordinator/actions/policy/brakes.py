@@ -37,7 +37,9 @@ class BrakeResult:
     stopped: int
 
 
-def apply_brake(reach: str, name: str, reason: str, *, actor: Actor, now: datetime) -> BrakeResult:
+def apply_brake_and_stop_runs(
+    reach: str, name: str, reason: str, *, actor: Actor, now: datetime
+) -> BrakeResult:
     """Hold everything, an agent or a host from this commit on, then stop the runs at work there.
 
     Raises UnprocessableRequest for what names nothing, Conflict where it is held already.
@@ -55,7 +57,8 @@ def apply_brake(reach: str, name: str, reason: str, *, actor: Actor, now: dateti
     active_brake = ActiveBrake(brake.pk, brake.reach, brake.name, brake.reason, brake.set_by)
     try:
         stopped = sum(
-            stop_braked_run(run_id, actor, now) for run_id in find_braked_runs([active_brake])[:MOST_STOPPED]
+            stop_braked_run(run_id, actor, now)
+            for run_id in find_braked_run_ids([active_brake])[:MOST_STOPPED]
         )
     except DatabaseError as problem:  # it is on all the same; stop_held goes on
         log.warning("Not all that the brake holds is stopped yet: %s", str(problem).strip())
@@ -113,7 +116,7 @@ def record_brake_event(event_type: str, brake: Brake, actor: Actor, now: datetim
 
 def stop_braked_runs(now: datetime) -> None:
     """Stop what is at work though a brake holds it: what was claimed while it was put on, or was not reached then."""
-    for run_id in find_braked_runs(brakes.load_active_brakes())[:MOST_STOPPED]:
+    for run_id in find_braked_run_ids(brakes.load_active_brakes())[:MOST_STOPPED]:
         try:
             stop_braked_run(run_id, BY, now)
         except Exception:
@@ -130,7 +133,7 @@ def stop_braked_run(run_id: str, actor: Actor, now: datetime) -> bool:
     return True
 
 
-def find_braked_runs(on: Sequence[ActiveBrake]) -> list[str]:
+def find_braked_run_ids(on: Sequence[ActiveBrake]) -> list[str]:
     """Return the runs at work that one of these brakes holds, oldest first: three queries."""
     if not on:
         return []

@@ -430,7 +430,7 @@ def replace_grants_of_server(
         layers = [
             order_grant_layers(edits)
             for slot, edits in wanted_edits.items()
-            if summarize_grant_slot(edits) != summarize_grant_slot(current_grants.get(slot, []))
+            if count_grant_slot_contents(edits) != count_grant_slot_contents(current_grants.get(slot, []))
         ]
         layers += [[GrantEdit(*slot, INHERIT)] for slot in current_grants.keys() - wanted_edits.keys()]
         depth = max(map(len, layers), default=0)
@@ -445,7 +445,7 @@ def order_grant_layers(edits: list[GrantEdit]) -> list[GrantEdit]:
     return sorted(edits, key=lambda edit: edit.expires_at or datetime.max.replace(tzinfo=UTC), reverse=True)
 
 
-def summarize_grant_slot(rows: Iterable[Grant | GrantEdit]) -> Counter[tuple[str, Any, str | None]]:
+def count_grant_slot_contents(rows: Iterable[Grant | GrantEdit]) -> Counter[tuple[str, Any, str | None]]:
     """Return what a slot's rows or edits say, whatever their order."""
     return Counter(
         (
@@ -468,7 +468,7 @@ def parse_grant_entry(server_id: str, entry: Mapping[str, Any]) -> GrantEdit:
     if (kind == TOOL_GRANT) != bool(tool):
         raise BadRequest("A tool_grant must name a tool, a server_grant must not.")
     end = entry.get("expires_at")
-    until = instants.parse_instant(end) if isinstance(end, str) else None
+    until = instants.parse_instant_or_none(end) if isinstance(end, str) else None
     if end is not None and until is None:
         raise BadRequest(f"{end!r} is not a time at which a grant can end.")
     return GrantEdit(

@@ -32,7 +32,7 @@ def create_danger_mark(values: dict[str, Any], *, actor: Actor, now: datetime) -
     with transaction.atomic():
         if DangerMark.objects.count() >= MOST_MARKS:
             raise UnprocessableRequest(f"There may be at most {MOST_MARKS} marks. Delete one first.")
-        row = DangerMark(**validate_danger_mark(values), changed_at=now, changed_by=str(actor))
+        row = DangerMark(**clean_danger_mark(values), changed_at=now, changed_by=str(actor))
         row.save()
         record_danger_mark_event("DANGER_MARK_ADDED", row, actor, now, after=values)
     return row
@@ -45,7 +45,7 @@ def update_danger_mark(
     with transaction.atomic():
         row = lock_danger_mark(pk, seen_version)
         before = {name: getattr(row, name) for name in EDITABLE}
-        for name, value in validate_danger_mark(before | values).items():
+        for name, value in clean_danger_mark(before | values).items():
             setattr(row, name, value)
         row.changed_at, row.changed_by = now, str(actor)
         row.save()
@@ -70,7 +70,7 @@ def lock_danger_mark(pk: int, seen_version: str) -> DangerMark:
     return row
 
 
-def validate_danger_mark(values: dict[str, Any]) -> dict[str, str]:
+def clean_danger_mark(values: dict[str, Any]) -> dict[str, str]:
     reason, tool, pattern, grade = (str(values.get(name) or "").strip() for name in EDITABLE)
     grade = grade or MarkGrade.CAUTION
     if grade not in MarkGrade:

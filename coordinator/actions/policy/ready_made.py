@@ -23,7 +23,7 @@ def set_ready_made_rule_enabled(name: str, *, is_on: bool, actor: Actor, now: da
         raise NotFound("There is no such ready-made rule.")
     with transaction.atomic():
         saved = rules.load_saved_tool_rules()
-        wanted_rules = ready_made.rules_with_ready_made_rule_set(saved, name, is_on=is_on)
+        wanted_rules = ready_made.rules_with_ready_made_switched(saved, name, is_on=is_on)
         if wanted_rules == list(saved):
             return
         tool_rules.replace_tool_rules(

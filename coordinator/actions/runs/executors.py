@@ -39,7 +39,7 @@ def delete_living_executor(session_id: str) -> None:
     LivingExecutor.objects.filter(pk=session_id).delete()
 
 
-def end_idle_executor(session_id: str, runner: Runner, status: str, now: datetime) -> None:  # noqa: ARG001 - as other reports
+def record_idle_executor_end(session_id: str, runner: Runner, status: str, now: datetime) -> None:  # noqa: ARG001 - as other reports
     """Record the runner's report that an idle session's process has ended: the session is `status`, one of ENDS.
 
     Said of a session whose process it does not keep (it ended before, or never lived on) it changes nothing. Raises

@@ -18,13 +18,13 @@ def close_driven_turn(run: Run, reason: str, now: datetime) -> None:
         return
     draft = Draft.objects.filter(pk=run.session_id).first()
     if draft is not None:
-        write_agent_draft_event(draft, run, now)
+        move_agent_draft_to_event(draft, run, now)
     DrivenCall.objects.filter(session_id=run.session_id).delete()
     DrivenSession.objects.filter(pk=run.session_id, run_id__isnull=False).update(run_id=None)
     withdraw_open_questions(run.session_id, reason, now=now)
 
 
-def write_agent_draft_event(draft: Draft, run: Run, now: datetime) -> None:
+def move_agent_draft_to_event(draft: Draft, run: Run, now: datetime) -> None:
     draft.delete()
     kind = "thinking" if draft.kind == "thought" else "text"
     content = [*([{"type": kind, kind: draft.text}] if draft.text.strip() else []), *(draft.blocks or [])]
@@ -38,7 +38,7 @@ def write_agent_draft_event(draft: Draft, run: Run, now: datetime) -> None:
         content=mask_secrets(content),
         reason=CUT_OFF,
     )
-    begun_at = instants.parse_instant(draft.began_at)
+    begun_at = instants.parse_instant_or_none(draft.began_at)
     EventContext.objects.create(
         event=event,
         session_id=run.session_id,

@@ -133,7 +133,7 @@ def iterate_change_indexing_steps(after: int) -> Iterator[int]:
     while changes := feed.list_changes_after(after, upto=feed.find_newest_change_id(), limit=WINDOW):
         after = changes[-1].id
         event_ids = sorted({int(change.key) for change in changes if change.topic == "events"})
-        indexed = find_indexed_events(event_ids)
+        indexed = find_indexed_event_ids(event_ids)
         changed = {int(change.key) for change in changes if (change.topic, change.op) == ("events", "update")}
         if stale := sorted(changed & indexed):
             mark_indexed_events_stale(stale)
@@ -150,7 +150,7 @@ def iterate_event_backfill_steps(after: int) -> Iterator[int]:
         "SELECT id FROM events WHERE id > %s ORDER BY id LIMIT %s", [after, WINDOW]
     ):
         after = window[-1]
-        indexed = find_indexed_events(window)
+        indexed = find_indexed_event_ids(window)
         yield from iterate_indexing_batches([pk for pk in window if pk not in indexed])
         save_index_progress(swept=after)
         yield 0
@@ -175,7 +175,7 @@ def iterate_term_splitting_steps(progress: IndexProgress) -> Iterator[int]:
     save_index_progress(cut_upto=None)
 
 
-def find_indexed_events(events: Sequence[int]) -> set[int]:
+def find_indexed_event_ids(events: Sequence[int]) -> set[int]:
     table, key = full_text.search_index_table_and_id()
     if not events:
         return set()
@@ -195,7 +195,7 @@ def iterate_indexing_batches(events: Sequence[int]) -> Iterator[int]:
 def index_events(events: Sequence[int]) -> int:
     """Index these events. Reading and cutting into words is done before the transaction: that is what takes long."""
     batch = IndexBatch()
-    for facts, texts in read_events_to_index(events):
+    for facts, texts in iterate_events_to_index(events):
         batch.add_event(facts, extract_indexable_lexemes(texts))
         if batch.characters > MOST_CHARACTERS:
             batch.write_to_index()
@@ -231,7 +231,7 @@ class IndexBatch:
             record_file_touches([pk for pk, _ in self.documents])
 
 
-def read_events_to_index(events: Sequence[int]) -> Iterator[tuple[EventFacts, Sequence[str | None]]]:
+def iterate_events_to_index(events: Sequence[int]) -> Iterator[tuple[EventFacts, Sequence[str | None]]]:
     """Yield the events with their texts, which may be long: few of them are in memory at once."""
     for start in range(0, len(events), READ_AT_ONCE):
         some = events[start : start + READ_AT_ONCE]

@@ -17,7 +17,7 @@ import msgspec
 from django.db import connection, transaction
 
 from coordinator.actions.sessions import origins
-from coordinator.actions.sessions.sessions import update_session_by_event
+from coordinator.actions.sessions.sessions import update_session_and_check_storable
 from coordinator.actions.usage import recording
 from coordinator.actions.usage.recording import WrittenEvent
 from coordinator.engine import bulk, locks, values
@@ -78,7 +78,7 @@ def record_events(items: Sequence[NewEvent], now: datetime) -> list[Outcome]:
 
 def prepare_event_rows(items: Iterable[NewEvent], now: datetime) -> list[PreparedEvent]:
     """Do what can be done before the transaction begins: other writers wait while it lasts."""
-    return [PreparedEvent(item, build_event_rows_or_error(item, now)) for item in items]
+    return [PreparedEvent(item, build_event_row_or_error(item, now)) for item in items]
 
 
 def write_prepared_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outcome]:
@@ -118,15 +118,15 @@ def write_prepared_events(prepared: Sequence[PreparedEvent], now: datetime) -> l
         if refused is not None or isinstance(prepared_event.rows, UnprocessableRequest):
             continue
         if prepared_event.item.event_type in LIFECYCLE:
-            insert_event_rows(
+            insert_events_and_record_usage(
                 waiting, outcomes
             )  # what came before is there when the session's fate is decided
             waiting = []
-            outcomes[position] = apply_lifecycle_event(prepared_event.item, now)
+            outcomes[position] = apply_lifecycle_and_find_outcome(prepared_event.item, now)
             if outcomes[position] is not None:
                 continue
         waiting.append((position, prepared_event.item, prepared_event.rows))
-    insert_event_rows(waiting, outcomes)
+    insert_events_and_record_usage(waiting, outcomes)
     if repeated:  # after the first report, which may be in the same batch
         recording.raise_recorded_usage_amounts(
             [recording.build_usage_report_of_event(item) for item in repeated]
@@ -140,11 +140,11 @@ def find_event_write_error(event: PreparedEvent, known_names: set[str]) -> Signa
     return None if event.item.session_id in known_names else NotFound("Session not found")
 
 
-def apply_lifecycle_event(item: NewEvent, now: datetime) -> Outcome | None:
+def apply_lifecycle_and_find_outcome(item: NewEvent, now: datetime) -> Outcome | None:
     """Let the session follow the event; return the outcome of one that is not to be stored."""
     try:
         with transaction.atomic():
-            to_be_stored = update_session_by_event(item.session_id, item, now)
+            to_be_stored = update_session_and_check_storable(item.session_id, item, now)
     except SignalboxError as refusal:
         return refusal
     return None if to_be_stored else RecordedEvent(None)
@@ -155,7 +155,7 @@ def lock_and_list_existing_sessions(session_ids: Iterable[str]) -> set[str]:
     return locks.lock_existing_sessions(sorted(s for s in session_ids if is_storable_text(s)))
 
 
-def build_event_rows_or_error(item: NewEvent, now: datetime) -> Row | UnprocessableRequest:
+def build_event_row_or_error(item: NewEvent, now: datetime) -> Row | UnprocessableRequest:
     for name in TEXTS:
         text = getattr(item, name)
         if text is not None and not is_storable_text(text):
@@ -196,14 +196,16 @@ def build_masked_event_rows(item: NewEvent, now: datetime, mask: SecretMasker | 
     )
     for column, value in zip((*_JSON, *_MASKED), (*values[:-1], *texts), strict=True):
         event[column] = value
-    return event, build_context_row(item, now, values[-1], mask.count)
+    return event, build_context_row_counting_masks(item, now, values[-1], mask.count)
 
 
-def build_context_row(item: NewEvent, now: datetime, extra: str | None, masked: int) -> list[Any]:
+def build_context_row_counting_masks(
+    item: NewEvent, now: datetime, extra: str | None, masked: int
+) -> list[Any]:
     if masked:
         meters.MASKED.add(n=masked)
     received = instants.instant_to_microseconds(now)
-    instant = instants.parse_instant(item.timestamp)
+    instant = instants.parse_instant_or_none(item.timestamp)
     happened = received if instant is None else instants.instant_to_microseconds(instant)
     if isinstance(item, DedupedEvent) and item.late:
         received = min(received, happened)
@@ -213,7 +215,9 @@ def build_context_row(item: NewEvent, now: datetime, extra: str | None, masked: 
     return [item.session_id, happened, received // 1000, *fields, extra, masked]
 
 
-def insert_event_rows(waiting: Sequence[tuple[int, NewEvent, Row]], outcomes: list[Outcome | None]) -> None:
+def insert_events_and_record_usage(
+    waiting: Sequence[tuple[int, NewEvent, Row]], outcomes: list[Outcome | None]
+) -> None:
     if not waiting:
         return
     rows = [row for _, _, row in waiting]

@@ -11,7 +11,10 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Exists, Max, OuterRef
 
 from coordinator.actions.sessions import events, inactivity, origins, trace_session_merging, writers
-from coordinator.actions.sessions.sessions import find_session_end_in_telemetry, update_session_by_event
+from coordinator.actions.sessions.sessions import (
+    find_telemetry_end_microseconds,
+    update_session_and_check_storable,
+)
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
@@ -42,7 +45,7 @@ def find_or_create_reported_session(
     driven = find_driven_session_id(executor_id, location)
     if driven is not None:
         return RecordedHookSession(driven, complete=True, driven=True)
-    session, is_new = find_writable_session(executor_id, location.by), False
+    session, is_new = find_writable_session_by_executor(executor_id, location.by), False
     if session is None or find_missing_session_columns(
         session, location
     ):  # else reading was enough, and takes no lock
@@ -115,7 +118,7 @@ def find_or_create_telemetry_session(
 
 
 def is_session_ended_by_telemetry(session_id: str, *, before: datetime) -> bool:
-    ended = find_session_end_in_telemetry(session_id)
+    ended = find_telemetry_end_microseconds(session_id)
     return ended is not None and ended < instants.instant_to_microseconds(before)
 
 
@@ -136,7 +139,7 @@ def has_active_run_or_events_after(session_id: str, at_us: int) -> bool:
 
 def find_session_id_by_executor_id(executor_id: str, key: KeyIdentity | None = None) -> str | None:
     """Return the id of the session with this executor's id that `by` (None: anybody) may write into, if any."""
-    session = find_writable_session(executor_id, key)
+    session = find_writable_session_by_executor(executor_id, key)
     return session.session_id if session else None
 
 
@@ -171,10 +174,10 @@ def assign_executor_or_merge_trace_session(
     If a session has that id already, what the trace's session holds is moved there. The session claims `origin`, by
     which parts of the trace that come later are known to be its.
     """
-    trace_session = find_writable_session(unnamed, key)
+    trace_session = find_writable_session_by_executor(unnamed, key)
     if trace_session is None:
         return
-    named_session = find_writable_session(executor_id, key) or trace_session
+    named_session = find_writable_session_by_executor(executor_id, key) or trace_session
     if named_session is trace_session:
         Session.objects.filter(pk=trace_session.pk, executor_session_id=unnamed).update(
             executor_session_id=executor_id
@@ -186,7 +189,7 @@ def assign_executor_or_merge_trace_session(
     origins.claim_session_origin(named_session.pk, origin, now)
 
 
-def find_writable_session(executor_id: str, key: KeyIdentity | None = None) -> Session | None:
+def find_writable_session_by_executor(executor_id: str, key: KeyIdentity | None = None) -> Session | None:
     """Return the session that `by` may write into; first one that was made for the id, then any that was given it."""
     derived_ids = set(derive_session_id_candidates(executor_id))
     namesakes = list(Session.objects.filter(executor_session_id=executor_id).order_by("created_at"))
@@ -214,7 +217,7 @@ def insert_or_find_reported_session(
     Returns it, and whether it is new.
     """
     # Only one that is new is given its parent: so no session is ever its own ancestor.
-    parent = find_writable_session(location.parent, location.by) if location.parent else None
+    parent = find_writable_session_by_executor(location.parent, location.by) if location.parent else None
     for session_id in derive_session_id_candidates(executor_id):
         new_session = Session(
             session_id=session_id,
@@ -278,7 +281,7 @@ def reopen_ended_session(session_id: str, now: datetime) -> None:
         return  # nearly always: reading takes no lock
     start = NewEvent(event_type="session_start", session_id=session_id, timestamp="")
     with transaction.atomic():
-        update_session_by_event(session_id, start, now)
+        update_session_and_check_storable(session_id, start, now)
 
 
 # In plain SQL, as DRIVEN is, since many hooks display a piece of a message.
@@ -324,7 +327,7 @@ def pop_unfinished_messages(session_id: str) -> dict[str, str]:
     return texts
 
 
-def find_sessions_with_unfinished_messages(now: datetime) -> list[str]:
+def find_unfinished_message_session_ids(now: datetime) -> list[str]:
     """Return sessions with pieces of a message but no other event for `UNFINISHED_FOR`."""
     cutoff = now - UNFINISHED_FOR
     recent_events = EventContext.objects.filter(session_id=OuterRef("session_id"), received_at__gt=cutoff)

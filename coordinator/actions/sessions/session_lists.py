@@ -64,7 +64,7 @@ def add_session_tags(session_ids: Sequence[str], tags: Sequence[str], *, user: U
     """
     with transaction.atomic():
         changed = 0
-        for session_id in lock_chosen_sessions(session_ids, user, needs_approver=True):
+        for session_id in authorize_and_lock_session_ids(session_ids, user, needs_approver=True):
             before = read_session_tags(session_id)
             new = [tag for tag in tags if tag not in before]
             if len(before) + len(new) > MAX_TAGS:
@@ -83,7 +83,7 @@ def remove_session_tags(session_ids: Sequence[str], tags: Sequence[str], *, user
     """Take these tags from each of these sessions; return how many sessions had one. Raises as add_session_tags."""
     with transaction.atomic():
         changed = 0
-        for session_id in lock_chosen_sessions(session_ids, user, needs_approver=True):
+        for session_id in authorize_and_lock_session_ids(session_ids, user, needs_approver=True):
             before = read_session_tags(session_id)
             if SessionTag.objects.filter(session_id=session_id, tag__in=tags).delete()[0]:
                 record_tag_change(session_id, before, user, now)
@@ -94,7 +94,7 @@ def remove_session_tags(session_ids: Sequence[str], tags: Sequence[str], *, user
 def replace_session_tags(session_id: str, tags: Sequence[str], *, user: User, now: datetime) -> None:
     """Let a session have exactly these tags. Raises as add_session_tags."""
     with transaction.atomic():
-        lock_chosen_sessions([session_id], user, needs_approver=True)
+        authorize_and_lock_session_ids([session_id], user, needs_approver=True)
         superfluous = [tag for tag in read_session_tags(session_id) if tag not in tags]
         remove_session_tags([session_id], superfluous, user=user, now=now)
         add_session_tags([session_id], tags, user=user, now=now)
@@ -114,7 +114,7 @@ def record_tag_change(session_id: str, before: list[str], user: User, now: datet
 def pin_sessions(session_ids: Sequence[str], *, user: User, now: datetime) -> int:
     """Keep sessions at the top of this person's list; return how many were not. Raises as add_session_tags."""
     with transaction.atomic():
-        chosen = lock_chosen_sessions(session_ids, user)
+        chosen = authorize_and_lock_session_ids(session_ids, user)
         pinned = set(
             SessionPin.objects.select_for_update()
             .filter(user_id=user.pk)
@@ -136,7 +136,7 @@ def unpin_sessions(session_ids: Sequence[str], *, user: User, now: datetime) -> 
     """Take sessions from the top of this person's list; return how many were there. Raises as add_session_tags."""
     with transaction.atomic():
         changed = 0
-        for session_id in lock_chosen_sessions(session_ids, user):
+        for session_id in authorize_and_lock_session_ids(session_ids, user):
             if SessionPin.objects.filter(user_id=user.pk, session_id=session_id).delete()[0]:
                 record_session_list_change("SESSION_UNPINNED", session_id, user, now)
                 changed += 1
@@ -150,8 +150,8 @@ def archive_sessions(session_ids: Sequence[str], *, user: User, now: datetime) -
     """
     with transaction.atomic():
         changed = 0
-        for session_id in lock_chosen_sessions(session_ids, user, needs_approver=True):
-            tree_ids = find_session_tree_ids(session_id)
+        for session_id in authorize_and_lock_session_ids(session_ids, user, needs_approver=True):
+            tree_ids = find_session_and_descendant_ids(session_id)
             archived_ids = set(ArchivedSession.objects.filter(pk__in=tree_ids).values_list("pk", flat=True))
             ArchivedSession.objects.bulk_create(
                 [
@@ -175,8 +175,8 @@ def unarchive_sessions(session_ids: Sequence[str], *, user: User, now: datetime)
     """
     with transaction.atomic():
         changed = 0
-        for session_id in lock_chosen_sessions(session_ids, user, needs_approver=True):
-            tree_ids = find_session_tree_ids(session_id)
+        for session_id in authorize_and_lock_session_ids(session_ids, user, needs_approver=True):
+            tree_ids = find_session_and_descendant_ids(session_id)
             was_archived = ArchivedSession.objects.filter(pk=session_id).exists()
             ArchivedSession.objects.filter(pk__in=tree_ids).delete()
             if was_archived:
@@ -187,14 +187,14 @@ def unarchive_sessions(session_ids: Sequence[str], *, user: User, now: datetime)
     return changed
 
 
-def find_session_tree_ids(session_id: str) -> list[str]:
+def find_session_and_descendant_ids(session_id: str) -> list[str]:
     """Return a session and all that it started, directly or not."""
     with connection.cursor() as cursor:
         cursor.execute(_DESCENDANTS, [session_id])
         return [row[0] for row in cursor.fetchall()]
 
 
-def lock_chosen_sessions(
+def authorize_and_lock_session_ids(
     session_ids: Sequence[str], user: User, *, needs_approver: bool = False
 ) -> list[str]:
     """Return those of the sessions that exist, held against deletion. Raises Forbidden, BadRequest and NotFound."""

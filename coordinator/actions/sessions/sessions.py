@@ -31,7 +31,7 @@ METADATA = (
 
 
 class LifecycleEvent(Protocol):
-    """What `update_session_by_event` needs to know of an event; sessions.events.NewEvent has it."""
+    """What `update_session_and_check_storable` needs to know of an event; sessions.events.NewEvent has it."""
 
     event_type: Any
 
@@ -94,10 +94,10 @@ def save_session_metadata(session_id: str, changes: Mapping[str, Any]) -> Sessio
 
 def parse_resume_time(text: str) -> datetime | UnreadableText:
     """Return the time that an executor's text gives, or the text itself, to be stored unchanged."""
-    return instants.parse_instant(text) or UnreadableText(text)
+    return instants.parse_instant_or_none(text) or UnreadableText(text)
 
 
-def update_session_by_event(session_id: str, event: LifecycleEvent, now: datetime) -> bool:
+def update_session_and_check_storable(session_id: str, event: LifecycleEvent, now: datetime) -> bool:
     """Let an executor's start or end event move its session on; say whether the event is to be stored.
 
     Called by ingest within its transaction, before it inserts the event (the stream then shows the session's
@@ -110,13 +110,13 @@ def update_session_by_event(session_id: str, event: LifecycleEvent, now: datetim
     if session is None:
         return True
     if event.event_type in START_EVENTS:
-        return handle_session_start(session, now)
+        return begin_session_and_check_storable(session, now)
     if event.event_type in STOP_EVENTS:
-        return handle_session_end(session, now)
+        return finish_session_and_check_storable(session, now)
     return True
 
 
-def handle_session_start(session: Session, now: datetime) -> bool:
+def begin_session_and_check_storable(session: Session, now: datetime) -> bool:
     run = Run.objects.filter(session=session, status__in=ACTIVE).first()
     if run is None:
         resume_session_without_run(session, now)
@@ -135,10 +135,10 @@ def resume_session_without_run(session: Session, now: datetime) -> None:
     session.save(update_fields=["status", "last_resumed_at"])
 
 
-def handle_session_end(session: Session, now: datetime) -> bool:
+def finish_session_and_check_storable(session: Session, now: datetime) -> bool:
     """Last words of a session that is being or was stopped, or has failed, do not make it finished."""
     if session.status == Session.Status.FINISHED:
-        return find_session_end_in_telemetry(session.session_id) is None
+        return find_telemetry_end_microseconds(session.session_id) is None
     if session.status in {Session.Status.PENDING, Session.Status.RUNNING}:
         session.status = Session.Status.FINISHED
         session.save(update_fields=["status"])
@@ -146,7 +146,7 @@ def handle_session_end(session: Session, now: datetime) -> bool:
     return True
 
 
-def find_session_end_in_telemetry(session_id: str) -> int | None:
+def find_telemetry_end_microseconds(session_id: str) -> int | None:
     """Return when (µs, UTC) its telemetry says that a session ended, if that is its last end; else None."""
     ends = EventContext.objects.filter(session_id=session_id, event__event_type__in=STOP_EVENTS)
     last_end = ends.order_by("-event_id").values_list("source", "instant_us").first()

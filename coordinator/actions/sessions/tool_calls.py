@@ -337,7 +337,7 @@ def turn_end_filter(call_request: ToolCallRequest) -> Q:
     return over | Q(event_type=SUBAGENT_END, context__subagent=call_request.subagent)
 
 
-def find_call_with_edited_input(program: str, session_id: str, tool: str, tool_input: Any) -> str | None:
+def find_edited_input_call_id(program: str, session_id: str, tool: str, tool_input: Any) -> str | None:
     """Return the id of the newest call without a result that a person edited into this one; None where there is none.
 
     For a result that names no call: its input is not the one with which the call began.

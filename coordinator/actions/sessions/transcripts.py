@@ -165,7 +165,7 @@ class TranscriptImport:
             [transcript_line for transcript_line, _ in batch if transcript_line.title]
         )
         for transcript_line, _ in batch:
-            at = instants.parse_instant(transcript_line.at)
+            at = instants.parse_instant_or_none(transcript_line.at)
             if transcript_line.limits and at is not None and self.write:
                 limits.record_subscription_limit_readings(
                     self.profile, self.hostname or "", transcript_line.limits, reported_at=at, now=self.now
@@ -275,7 +275,7 @@ class TranscriptImport:
             where = SessionLocation(
                 line.facts.get("cwd"), self.hostname, self.agent_name, self.profile, self.by, parent=parent
             )
-            started_at = instants.parse_instant(line.at) or self.now
+            started_at = instants.parse_instant_or_none(line.at) or self.now
             imported_session = reported_sessions.find_or_create_reported_session(
                 line.session, where, started_at, SessionStatus.FINISHED
             )
@@ -362,11 +362,11 @@ class LiveEvents:
         if event.event.event_type == MODEL_REQUEST and not event.by_figures:
             return False
         row = convert_event_to_row(event.event)
-        nearest = self.pop_nearest_event(
+        nearest = self.pop_nearest_event_time(
             digest_event_row(row), row["at_us"], whenever=bool(row["tool_use_id"])
         )
         if nearest is None and row["tool_use_id"]:  # an executor may have reported the call without its id
-            nearest = self.pop_nearest_event(digest_event_row(row | {"tool_use_id": None}), row["at_us"])
+            nearest = self.pop_nearest_event_time(digest_event_row(row | {"tool_use_id": None}), row["at_us"])
         if event.is_piece and nearest is None:
             return self.consume_matching_turn_text(
                 join_text_without_whitespace(event.event.content), row["at_us"]
@@ -383,7 +383,9 @@ class LiveEvents:
                 return True
         return False
 
-    def pop_nearest_event(self, digest: bytes | None, at_us: int, *, whenever: bool = False) -> int | None:
+    def pop_nearest_event_time(
+        self, digest: bytes | None, at_us: int, *, whenever: bool = False
+    ) -> int | None:
         """Return the time of the nearest equal event and remove it."""
         moments = self._moments.get(digest) if digest is not None else None
         if not moments:
@@ -417,7 +419,7 @@ def iterate_recorded_events(session_id: str) -> Iterator[dict[str, Any]]:
 
 def convert_event_to_row(event: DedupedEvent) -> dict[str, Any]:
     """Return the event as it would be stored: what was recorded live is stored without secrets."""
-    moment = instants.parse_instant(event.timestamp)
+    moment = instants.parse_instant_or_none(event.timestamp)
     row = {name: mask_secrets(getattr(event, name)) for name in _COLUMNS}
     row |= {name: getattr(event, name) for name in _FIGURES}
     return row | {

@@ -28,7 +28,7 @@ def read_column_values(row: Model, fields: Iterable[str]) -> dict[str, Any]:
     return {name: row.serializable_value(name) for name in fields}
 
 
-def assign_changed_columns(
+def assign_columns_and_diff(
     row: Model, changes: Mapping[str, Any], allowed: Iterable[str]
 ) -> dict[str, Any] | None:
     """Set the columns that differ on `row` and return `before` and `after` of those, or None if none does.

@@ -167,7 +167,7 @@ def end_silent_sessions(now: datetime) -> None:
 
 def finish_abandoned_messages(now: datetime) -> None:
     """Write the messages whose senders died in the middle: their pieces must not lie there, unmasked, for ever."""
-    unfinished = reported_sessions.find_sessions_with_unfinished_messages(now)
+    unfinished = reported_sessions.find_unfinished_message_session_ids(now)
     run_for_each_key_ignoring_errors(
         unfinished, lambda session_id: reported_sessions.write_unfinished_messages(session_id, now)
     )

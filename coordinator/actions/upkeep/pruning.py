@@ -103,7 +103,7 @@ def build_retention_rules(**days: float | None) -> list[RetentionRule]:
             "ended sessions, with their events and runs",
             settings.KEEP_SESSIONS_DAYS,
             lambda before: iterate_primary_key_pages(find_prunable_sessions(before), size=20),
-            measure_sessions,
+            measure_session_rows_and_bytes,
             delete_prunable_sessions,
         ),
         RetentionRule(
@@ -184,7 +184,7 @@ def apply_retention_rule(
     return deleted_size
 
 
-def run_pruning_slice(now: datetime) -> None:
+def prune_slice_and_drop_partitions(now: datetime) -> None:
     """Do a moment's work; housekeeping comes again until nothing is left."""
     until = time.monotonic() + GENTLE_FOR
     for rule in build_retention_rules():
@@ -279,7 +279,7 @@ def sum_event_body_lengths(events: QuerySet[Event]) -> int:
     return int(events.aggregate(bytes=total)["bytes"] or 0)
 
 
-def measure_sessions(page: list[str]) -> PrunableSize:
+def measure_session_rows_and_bytes(page: list[str]) -> PrunableSize:
     events = Event.objects.filter(session_id__in=page)
     return PrunableSize(len(page) + events.count(), sum_event_body_lengths(events))
 
@@ -335,26 +335,26 @@ def iterate_prunable_event_body_pages(before: datetime) -> Iterator[list[int]]:
             break
         old_ones = Event.objects.filter(context__received_at__lt=before, pk__range=(first, last))
         old_ones = old_ones.filter(context__event_id__gte=first, context__event_id__lte=last)
-        yield list(filter_events_with_bodies(old_ones).order_by("pk").values_list("pk", flat=True))
+        yield list(filter_events_with_unpruned_bodies(old_ones).order_by("pk").values_list("pk", flat=True))
         BodyPruningProgress.upto = min(last + 1, end)
 
 
 def iterate_newly_expired_event_body_pages(before: datetime) -> Iterator[list[int]]:
     """Yield those with a body to take out that were walked past as too young: an import's old events follow them."""
     while BodyPruningProgress.before is not None and BodyPruningProgress.before < before:
-        until = find_pruning_step_end(BodyPruningProgress.before, before)
+        until = load_pruning_step_end_time(BodyPruningProgress.before, before)
         events = Event.objects.filter(
             context__received_at__gte=BodyPruningProgress.before,
             context__received_at__lt=until,
             pk__lt=BodyPruningProgress.upto,
         )
-        page = list(filter_events_with_bodies(events).order_by("pk").values_list("pk", flat=True))
+        page = list(filter_events_with_unpruned_bodies(events).order_by("pk").values_list("pk", flat=True))
         if page:
             yield page
         BodyPruningProgress.before = until
 
 
-def find_pruning_step_end(since: datetime, before: datetime) -> datetime:
+def load_pruning_step_end_time(since: datetime, before: datetime) -> datetime:
     """Return an instant up to which about STEP events were received; those of one millisecond stay together."""
     received = EventContext.objects.filter(received_at__gte=since, received_at__lt=before)
     following = received.order_by("received_at").values_list("received_at", flat=True)[STEP : STEP + 1]
@@ -368,7 +368,7 @@ class BodyPruningProgress:
     before: datetime | None = None
 
 
-def filter_events_with_bodies(events: QuerySet[Event]) -> QuerySet[Event]:
+def filter_events_with_unpruned_bodies(events: QuerySet[Event]) -> QuerySet[Event]:
     body_filter = Q()
     for column, mark in MARKS.items():
         body_filter |= Q(**{f"{column}__isnull": False}) & ~Q(**{column: mark})

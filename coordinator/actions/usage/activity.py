@@ -51,7 +51,7 @@ def refresh_due_activity_hours(now: datetime) -> int:
     for hour in range(current, first - 1, -1):
         row = counted.get(hour)
         if row is None or is_hour_recount_due(row, now):
-            store_activity_of_hour(hour, now)
+            recount_and_store_hour_activity(hour, now)
             number += 1
             if time.monotonic() > deadline:
                 break
@@ -70,10 +70,10 @@ def is_hour_recount_due(row: CountedHour, now: datetime) -> bool:
     return not is_settled and is_rested
 
 
-def store_activity_of_hour(hour: int, now: datetime) -> None:
+def recount_and_store_hour_activity(hour: int, now: datetime) -> None:
     """Replace what is stored of an hour by what its events say."""
     began = time.monotonic()
-    rows = build_activity_rows(hour)
+    rows = count_hour_activity_from_events(hour)
     took = round((time.monotonic() - began) * 1000)
     with transaction.atomic():
         CountedHour.objects.update_or_create(hour=hour, defaults={"counted_at": now, "took_ms": took})
@@ -81,7 +81,7 @@ def store_activity_of_hour(hour: int, now: datetime) -> None:
         ActivityHour.objects.bulk_create(rows, batch_size=500)
 
 
-def build_activity_rows(hour: int) -> list[ActivityHour]:
+def count_hour_activity_from_events(hour: int) -> list[ActivityHour]:
     """Return a row for each agent and tool of an hour.
 
     An executor may report a call's beginning, its end, or both, and the gateway the end, too.
@@ -103,13 +103,13 @@ def build_activity_rows(hour: int) -> list[ActivityHour]:
             tool_name=tool_name,
             calls=max(buckets.total() for buckets in parts.values()),
             failed=max(failures[agent_name, tool_name].values()),
-            **count_calls_by_duration(parts),
+            **call_counts_by_duration_column(parts),
         )
         for (agent_name, tool_name), parts in sorted(rows.items())
     ]
 
 
-def count_calls_by_duration(parts: dict[str, Counter[int]]) -> dict[str, int]:
+def call_counts_by_duration_column(parts: dict[str, Counter[int]]) -> dict[str, int]:
     """Return how many calls took how long: as the executor says, or as the gateway does where it says more."""
     ends = max((parts.get(part, Counter[int]()) for part in ("ended", "gateway")), key=count_timed_calls)
     return {column: ends[place] for place, column in enumerate(DURATIONS) if ends[place]}

@@ -16,7 +16,9 @@ from coordinator.models import ModelPrice
 from coordinator.usage.prices import KINDS
 
 
-def replace_model_prices(prices: Mapping[str, Mapping[str, float]], *, actor: Actor, now: datetime) -> None:
+def replace_prices_and_price_requests(
+    prices: Mapping[str, Mapping[str, float]], *, actor: Actor, now: datetime
+) -> None:
     """Put these prices (by model, each with every kind of token) in place of all others.
 
     Requests that had no price get theirs; others keep the price of their day.

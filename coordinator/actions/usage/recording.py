@@ -329,7 +329,7 @@ def raise_recorded_usage_amounts(reports: Sequence[UsageReport]) -> int:
         if after == before:
             continue
         own = prices.load_configured_model_prices() if own is None else own
-        replace_usage_row_amounts(row, after, report.detail, own)
+        update_usage_row_and_totals(row, after, report.detail, own)
         changed += 1
     return changed
 
@@ -345,7 +345,7 @@ def take_larger_usage_amounts(before: RequestAmounts, again: RequestAmounts) -> 
     return RequestAmounts(**larger)
 
 
-def replace_usage_row_amounts(
+def update_usage_row_and_totals(
     row: ModelRequestUsage, amounts: RequestAmounts, detail: UsageDetail, own: dict[str, TokenPrice]
 ) -> None:
     """Write a row's new amounts and cost, and let its event and its day follow."""
@@ -360,7 +360,7 @@ def replace_usage_row_amounts(
         **dict(zip(_TOKENS, usage_row_tokens(row), strict=True))
     )
     more = [new - old for new, old in zip(usage_row_tokens(row), tokens, strict=True)]
-    add_to_usage_day(
+    add_deltas_to_usage_day(
         row,
         dict(zip(_TOKENS, more, strict=True)),
         (row.cost or 0.0) - (cost or 0.0),
@@ -368,7 +368,9 @@ def replace_usage_row_amounts(
     )
 
 
-def add_to_usage_day(row: ModelRequestUsage, tokens: dict[str, int], cost: float, unpriced: int) -> None:
+def add_deltas_to_usage_day(
+    row: ModelRequestUsage, tokens: dict[str, int], cost: float, unpriced: int
+) -> None:
     UsageDay.objects.filter(session_id=row.session_id, day=row.day, model=row.model).update(
         **{name: F(name) + number for name, number in tokens.items()},
         cost=F("cost") + cost,  # None stays: an older version has counted that day without costs
@@ -376,7 +378,7 @@ def add_to_usage_day(row: ModelRequestUsage, tokens: dict[str, int], cost: float
     )
 
 
-def correct_programs_of_usage_days(now: datetime) -> None:  # noqa: ARG001 - the shape of a job
+def update_usage_day_agent_programs(now: datetime) -> None:  # noqa: ARG001 - the shape of a job
     """Put right whose sums are that were written before it was known which agent a runner drives there."""
     driven_program = DRIVEN_PROGRAM.format(session_id="u.session_id")
     with connection.cursor() as cursor:

@@ -26,18 +26,18 @@ _COLUMNS = ("event_id", "session_id", "subagent", "instant_us", "received_at", "
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
-def fill_usage_of_earlier_events(now: datetime, *, step: int = FILL_STEP) -> int:  # noqa: ARG001 - a job's shape
+def backfill_usage_within_time_limit(now: datetime, *, step: int = FILL_STEP) -> int:  # noqa: ARG001 - a job's shape
     """Count what events of before used, for about a second; return how many requests were added."""
     added, until = 0, time.monotonic() + FILL_SECONDS
     while time.monotonic() < until:
-        done = fill_next_usage_slice(step)
+        done = backfill_next_slice_or_none(step)
         if done is None:
             break
         added += done
     return added
 
 
-def fill_next_usage_slice(step: int) -> int | None:
+def backfill_next_slice_or_none(step: int) -> int | None:
     """Count one slice; return how many requests were added, None where all events of before are counted."""
     with transaction.atomic():
         fill = UsageFill.objects.select_for_update().order_by("id").first()

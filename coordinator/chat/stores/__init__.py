@@ -69,7 +69,7 @@ class AttachmentStore(Protocol):
         """Return a file's place in words for an operator."""
 
 
-def find_attachment_store(store_name: str) -> AttachmentStore:
+def require_attachment_store(store_name: str) -> AttachmentStore:
     """Return the store of a place. Raises StoreUnavailable where this server's settings name none."""
     try:
         return cast("AttachmentStore", storages[store_name])

@@ -48,7 +48,11 @@ def run(arguments: Sequence[str]) -> int:
     args = build_connect_parser().parse_args(list(arguments))
     home = UserHome(os.path.expanduser("~"), os.environ, current_folder_or_empty())
     try:
-        return print_connection_differences(args, home) if args.check else connect_agents(args, home)
+        return (
+            print_differences_and_return_code(args, home)
+            if args.check
+            else connect_and_test_agents(args, home)
+        )
     except (CommandStopped, FileRefused, NotConnected, http_requests.ServerRequestFailed) as problem:
         sys.stderr.write(f"{problem}\n")
     except OSError as problem:
@@ -99,7 +103,7 @@ def build_connect_parser() -> argparse.ArgumentParser:
 # --- connecting -------------------------------------------------------------------------------------------
 
 
-def connect_agents(options: argparse.Namespace, home: UserHome) -> int:
+def connect_and_test_agents(options: argparse.Namespace, home: UserHome) -> int:
     client_settings = settings.read_client_settings_file()
     url = http_requests.normalize_server_url(
         options.url
@@ -107,7 +111,7 @@ def connect_agents(options: argparse.Namespace, home: UserHome) -> int:
         or (client_settings.url if client_settings else DEFAULT_URL)
     )
     agents = choose_agents_to_connect(options.agents, home)
-    key = obtain_server_key(url, client_settings, options.key_file)
+    key = reuse_or_exchange_server_key(url, client_settings, options.key_file)
     call = HookInvocation(
         build_client_command(),
         url,
@@ -266,7 +270,9 @@ def require_user_confirmation_of_changes() -> None:
         raise CommandStopped("Nothing was changed.")
 
 
-def obtain_server_key(url: str, saved_settings: ClientSettings | None, key_file: str | None) -> str:
+def reuse_or_exchange_server_key(
+    url: str, saved_settings: ClientSettings | None, key_file: str | None
+) -> str:
     """Return a key that opens the server: the one that is there, none where none is asked for, or a new one."""
     if key_file is None:
         for key in (
@@ -352,7 +358,7 @@ def print_connected_notes(agent: ConnectableAgent, call: HookInvocation, home: U
 def run_and_print_connection_test(agent: ConnectableAgent, call: HookInvocation, url: str, key: str) -> bool:
     sys.stdout.write(f"\nTest of {agent.title}:\n")
     works = True
-    for step in connection_test.run_connection_test_steps(agent, call, url, key):
+    for step in connection_test.iterate_connection_test_steps(agent, call, url, key):
         works = works and step.works
         mark = "works" if step.works else "FAILS"
         sys.stdout.write(
@@ -364,7 +370,7 @@ def run_and_print_connection_test(agent: ConnectableAgent, call: HookInvocation,
 # --- checking ---------------------------------------------------------------------------------------------
 
 
-def print_connection_differences(options: argparse.Namespace, home: UserHome) -> int:
+def print_differences_and_return_code(options: argparse.Namespace, home: UserHome) -> int:
     """Say what differs from what connecting would write; the server is asked only for the plugin file."""
     client_settings = settings.read_client_settings_file()
     if client_settings is None or not client_settings.agents:

@@ -28,7 +28,7 @@ class TrialStep:
     ms: float
 
 
-def run_connection_test_steps(
+def iterate_connection_test_steps(
     agent: ConnectableAgent, call: HookInvocation, url: str, key: str
 ) -> Iterator[TrialStep]:
     """Try each hop from the agent's hook to a session on the server; stop at the first that fails.
@@ -41,12 +41,12 @@ def run_connection_test_steps(
     if step.works and agent.trial is not None:
         payloads = agent.trial(mark, os.getcwd())
         step = run_timed_test_step(
-            "Run the hook's command", lambda: run_agent_hook_commands(agent, call, payloads)
+            "Run the hook's command", lambda: run_hook_and_return_command(agent, call, payloads)
         )
         yield step
         if step.works:
             yield run_timed_test_step(
-                "Find it as a session", lambda: wait_for_reported_test_session(url, key, mark)
+                "Find it as a session", lambda: wait_and_describe_test_session(url, key, mark)
             )
 
 
@@ -64,7 +64,7 @@ def require_server_accepts_key(url: str, key: str) -> str:
     return url
 
 
-def run_agent_hook_commands(
+def run_hook_and_return_command(
     agent: ConnectableAgent, call: HookInvocation, payloads: list[dict[str, Any]]
 ) -> str:
     for payload in payloads:
@@ -82,7 +82,7 @@ def run_agent_hook_commands(
     return call.hook_command(agent.name, QUICK)
 
 
-def wait_for_reported_test_session(url: str, key: str, mark: str) -> str:
+def wait_and_describe_test_session(url: str, key: str, mark: str) -> str:
     deadline = time.monotonic() + SESSION_WAIT_SECONDS
     while time.monotonic() < deadline:
         reported_session = http_requests.find_reported_session_id(url, key, mark)

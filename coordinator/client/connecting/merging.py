@@ -57,8 +57,8 @@ def merge_settings_entries(text: str, entries: SettingsEntries, former: Settings
         for path, value in entries.values.items():
             text = merge_settings_value(text, path, value)
     if entries.status_line:
-        return status_lines.add_status_line(text, entries.status_line)
-    return status_lines.remove_status_line(text) if former and former.status_line else text
+        return status_lines.add_or_wrap_status_line(text, entries.status_line)
+    return status_lines.restore_personal_status_line(text) if former and former.status_line else text
 
 
 def merge_settings_value(text: str, path: tuple[str, ...], value: Any) -> str:
@@ -91,7 +91,7 @@ def remove_settings_entries(text: str, entries: SettingsEntries, before: str = "
         ) or is_signalbox_object_at_path(text, path, entries)
         if is_ours and hashable_json_value_at_path(text, path) != hashable_json_value_at_path(before, path):
             text = remove_empty_container(jsonc.remove_jsonc_item(text, path), path[:-1], before)
-    return status_lines.remove_status_line(text) if entries.status_line else text
+    return status_lines.restore_personal_status_line(text) if entries.status_line else text
 
 
 def remove_values_of_older_versions(text: str, entries: SettingsEntries, before: str) -> str:

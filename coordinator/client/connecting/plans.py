@@ -129,7 +129,7 @@ def plan_connect_changes(
         changes += plan_former_variable_lines_removal(
             os.path.join(folder, own_lines.path), own_lines, edited_files
         )
-    changes += plan_mcp_server_changes(agent, (call, former), home, edited_files)
+    changes += plan_gateway_and_telemetry_changes(agent, (call, former), home, edited_files)
     for own in agent.own(call):
         changes.append(plan_generated_file(agent, os.path.join(folder, own.path), own.content, edited_files))
     if agent.plugin and plugin is not None:
@@ -180,7 +180,7 @@ def plan_former_variable_lines_removal(
     ]
 
 
-def plan_mcp_server_changes(
+def plan_gateway_and_telemetry_changes(
     agent: ConnectableAgent,
     calls: tuple[HookInvocation, HookInvocation],
     home: UserHome,
@@ -202,19 +202,19 @@ def plan_mcp_server_changes(
         if agent.telemetry:
             sends = not find_telemetry_problem(agent, call, home, former)
             entries.append((agent.telemetry(call), agent.telemetry(former), sends))
-        return plan_settings_entries_change(
+        return plan_toml_or_yaml_change(
             path, [*entries, (mcp_entries, was, call.gateway)], edited_files, agent.toml_value
         )
     if isinstance(mcp_entries, YamlEntry):
         assert isinstance(was, YamlEntry)
-        return plan_settings_entries_change(path, [(mcp_entries, was, call.gateway)], edited_files)
+        return plan_toml_or_yaml_change(path, [(mcp_entries, was, call.gateway)], edited_files)
     assert isinstance(was, SettingsEntries)
     if call.gateway:
         return [plan_merged_settings(path, mcp_entries, was, edited_files)]
     return [plan_disconnect_change(path, edited_files[path], [was])[0]] if path in edited_files else []
 
 
-def plan_settings_entries_change(
+def plan_toml_or_yaml_change(
     path: str,
     entries: Sequence[tuple[TomlTable | YamlEntry, TomlTable | YamlEntry, bool]],
     edited_files: Mapping[str, EditedFile],
@@ -307,8 +307,8 @@ def find_telemetry_problem(
     if wanted_entries.secret and (reason := files.find_key_write_problem(path, home.home)):
         return f"{home.shorten_home_path(path)} is left as it is: {reason}"
     text = files.read_file_snapshot(path).decoded_text
-    reason = toml_tables.find_table_conflict(text, wanted_entries)
-    if reason and former and not toml_tables.find_table_conflict(text, agent.telemetry(former)):
+    reason = toml_tables.toml_table_conflict_reason(text, wanted_entries)
+    if reason and former and not toml_tables.toml_table_conflict_reason(text, agent.telemetry(former)):
         return ""
     return f"{home.shorten_home_path(path)} is left as it is: {reason}" if reason else ""
 

@@ -19,7 +19,7 @@ _OURS = re.compile(
 )
 
 
-def add_status_line(text: str, command: str) -> str:
+def add_or_wrap_status_line(text: str, command: str) -> str:
     """Return the settings with our command as the status line; one of another kind than a command is left alone."""
     current = find_status_line_command(text)
     if current is None:
@@ -33,7 +33,7 @@ def add_status_line(text: str, command: str) -> str:
     )
 
 
-def remove_status_line(text: str) -> str:
+def restore_personal_status_line(text: str) -> str:
     """Return the settings with the person's own status line as it was, or with none."""
     current = find_status_line_command(text)
     if current is None or not _OURS.match(current):

@@ -96,7 +96,7 @@ def remove_toml_table(text: str, table: TomlTable) -> str:
         if table.is_whole
         else {key: item_value for key, item_value in value.items() if key not in table.values}
     )
-    document, mark = parse_toml_document(remove_marker_comments(text))
+    document, mark = parse_toml_document_and_bom(remove_marker_comments(text))
     delete_toml_entries(document, table.path, None if not other_keys else set(table.values))
     after = mark + remove_deletion_markers(document.as_string())
     delete_table_from_parsed_toml(toml_document, table.path, other_keys)
@@ -108,7 +108,7 @@ def add_toml_value_if_unset(text: str, value: TomlValue) -> str:
     toml_document = load_toml(text)
     if value.name in toml_document:
         return text
-    document, mark = parse_toml_document(text)
+    document, mark = parse_toml_document_and_bom(text)
     from tomlkit.items import AoT, Table, Whitespace  # noqa: PLC0415 - loaded with the document
 
     at = 0
@@ -128,7 +128,7 @@ def remove_toml_value(text: str, value: TomlValue) -> str:
     toml_document = load_toml(text)
     if toml_document.get(value.name) != value.value:
         return text
-    document, mark = parse_toml_document(text)
+    document, mark = parse_toml_document_and_bom(text)
     delete_toml_entries(document, (value.name,), None)
     del toml_document[value.name]
     return require_expected_toml(mark + document.as_string(), toml_document)
@@ -144,7 +144,7 @@ def remove_marker_comments(text: str) -> str:
     return _MARKS.sub("", text)
 
 
-def find_table_conflict(text: str, table: TomlTable) -> str:
+def toml_table_conflict_reason(text: str, table: TomlTable) -> str:
     """Return why our table cannot go into the settings, in words; "" where it can."""
     try:
         value = find_toml_value(load_toml(text), table.path)
@@ -194,7 +194,7 @@ def load_toml(text: str) -> dict[str, Any]:
         raise UnreadableSettings(str(problem)) from None
 
 
-def parse_toml_document(text: str) -> tuple[TOMLDocument, str]:
+def parse_toml_document_and_bom(text: str) -> tuple[TOMLDocument, str]:
     """Return the settings for an edit, and their byte order mark."""
     try:
         import tomlkit  # noqa: PLC0415 - only where something is changed
@@ -233,7 +233,7 @@ def update_toml_table(text: str, table: TomlTable, changed: Mapping[str, Any]) -
     """Return the settings with these values in our table, which is there."""
     from tomlkit.items import Table  # noqa: PLC0415 - loaded with what follows
 
-    document, mark = parse_toml_document(text)
+    document, mark = parse_toml_document_and_bom(text)
     holders: list[Container] = [document]
     for name in table.path:
         holders = [

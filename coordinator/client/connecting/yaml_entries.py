@@ -44,7 +44,7 @@ def add_yaml_entry(text: str, entry: YamlEntry) -> str:
         ):
             return text
         assert group is not None
-        start, end, _ = find_entry_span(text, group, entry.path[1])
+        start, end, _ = yaml_entry_span_and_uniqueness(text, group, entry.path[1])
         return (
             text[:start]
             + format_entry_lines(entry, {**value, **entry.values}, mapping_indentation(group))
@@ -74,7 +74,7 @@ def remove_yaml_entry(text: str, entry: YamlEntry) -> str:
         return text
     group = find_entry_mapping(text, entry)
     assert group is not None
-    start, end, is_alone = find_entry_span(text, group, entry.path[1])
+    start, end, is_alone = yaml_entry_span_and_uniqueness(text, group, entry.path[1])
     if is_alone:
         start = text.rfind("\n", 0, text.rindex("\n", 0, start)) + 1
     return remove_marker_comments(text[:start] + text[end:])
@@ -134,7 +134,7 @@ def find_entry_mapping(text: str, entry: YamlEntry) -> MappingNode | None:
     return None
 
 
-def find_entry_span(text: str, group: MappingNode, name: str) -> tuple[int, int, bool]:
+def yaml_entry_span_and_uniqueness(text: str, group: MappingNode, name: str) -> tuple[int, int, bool]:
     """Return where an entry's first line begins and its last one ends, and whether it is the only one."""
     key, value = next((key, value) for key, value in group.value if key.value == name)
     start = text.rfind("\n", 0, key.start_mark.index) + 1

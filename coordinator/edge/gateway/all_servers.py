@@ -352,7 +352,7 @@ class CombinedServersEndpoint:
             )
         except UpstreamFailed as problem:
             message = answers.describe_call_not_sent(server.name, tool, str(problem))
-            await exchange.line.send_answer(answers.build_tool_error(exchange.message, message))
+            await exchange.line.send_answer(answers.build_tool_error_response(exchange.message, message))
             return
         if b"mcp-name" in inner.headers:
             inner.headers = inner.headers | {b"mcp-name": encode_tool_name_header(tool)}

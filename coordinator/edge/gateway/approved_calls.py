@@ -42,7 +42,7 @@ from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway.binding import CallBinding, hash_ruling_as_policy_version
 from coordinator.mcp.gateway.listing import decode_response_result_or_none
 from coordinator.mcp.gateway.servers import UpstreamServer
-from coordinator.mcp.gateway.states import ContinuationState, seal_call_state, unseal_call_state
+from coordinator.mcp.gateway.states import ContinuationState, seal_call_state, unseal_call_state_or_none
 from coordinator.mcp.protocol.http_client import UpstreamFailed
 from coordinator.mcp.protocol.messages import McpMessage
 from coordinator.models import GatewayCall
@@ -197,7 +197,7 @@ class ApprovedCallRunner:
             await send_final_response_to_client(line, response, event)
             if not exchange.disconnect.happened:
                 await self._threads.run_in_thread(
-                    gateway_calls.mark_call_delivered, record.call_id, now=timezone.now()
+                    gateway_calls.mark_delivered_and_delete_result, record.call_id, now=timezone.now()
                 )
 
     async def send_call_within_deadline(
@@ -292,7 +292,7 @@ class ApprovedCallRunner:
             failure_text = answers.describe_call_not_continued(
                 server_id, tool, failure_reason, can_answer_again=can_answer_again
             )
-        response = answers.build_tool_error(
+        response = answers.build_tool_error_response(
             exchange.message, failure_text, {"decision": "allow", "sent": was_sent}
         )
         if isinstance(problem, CallStoppedByBrake):
@@ -339,7 +339,7 @@ class ApprovedCallRunner:
         server = await self._registry.get_cached_or_load_server(old.server_id)
         if server is None or (not old.is_read and old.tool not in server.tools):
             return None
-        judge = functools.partial(deciding.judge_gateway_request_from_database, is_read=old.is_read)
+        judge = functools.partial(deciding.load_ruling_and_access_verdict, is_read=old.is_read)
         ruling, _ = await self._threads.run_in_thread(
             judge, server, old.tool, exchange.caller, old.arguments, timezone.now()
         )
@@ -435,7 +435,7 @@ def parse_stored_server_question(response: bytes) -> ServerQuestion | None:
     result = decode_response_result_or_none(response)
     if not isinstance(result, dict) or result.get("resultType") != "input_required":
         return None
-    state, input_requests = unseal_call_state(result.get("requestState")), result.get("inputRequests")
+    state, input_requests = unseal_call_state_or_none(result.get("requestState")), result.get("inputRequests")
     if not isinstance(state, ContinuationState):
         return None
     begins = build_question_prefix(state)

@@ -151,7 +151,7 @@ class CallLimiter:
 
         Raises UpstreamFailed where its marks, or the rest of it, cannot be written.
         """
-        limits = exchange.server.find_tool_limits(exchange.called_tool_or_whole_server)
+        limits = exchange.server.effective_limits_for_tool(exchange.called_tool_or_whole_server)
         try:
             await self.record_injection_signs_in_response(exchange, response, limits)
             changed = await self.mask_and_shorten_response(exchange, response, limits)
@@ -166,12 +166,14 @@ class CallLimiter:
 
     def is_response_over_result_limit(self, exchange: Exchange, response: bytes) -> bool:
         """Say whether a call's response is longer than its limit, so that its client gets a part of it."""
-        max_bytes = exchange.server.find_tool_limits(exchange.called_tool_or_whole_server).result_bytes
+        max_bytes = exchange.server.effective_limits_for_tool(
+            exchange.called_tool_or_whole_server
+        ).result_bytes
         return max_bytes is not None and len(response) > max_bytes
 
     async def limit_non_call_response(self, exchange: Exchange, response: bytes) -> bytes:
         """Return the response to another request marked and within the limits of its server. Raises Busy."""
-        limits = exchange.server.find_tool_limits(WHOLE_SERVER)
+        limits = exchange.server.effective_limits_for_tool(WHOLE_SERVER)
         await self.record_injection_signs_in_response(exchange, response, limits)
         return await self.mask_and_shorten_response(exchange, response, limits)
 

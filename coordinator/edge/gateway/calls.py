@@ -36,7 +36,7 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway.binding import CallBinding, hash_call_arguments, hash_ruling_as_policy_version
-from coordinator.mcp.gateway.states import PREFIX, ContinuationState, WaitState, unseal_call_state
+from coordinator.mcp.gateway.states import PREFIX, ContinuationState, WaitState, unseal_call_state_or_none
 from coordinator.mcp.protocol import messages
 from coordinator.mcp.protocol.http_client import LOOK_HOLDS, UpstreamFailed
 from coordinator.mcp.protocol.messages import HEADER_MISMATCH, INVALID_PARAMS
@@ -118,7 +118,7 @@ class ToolCallHandler:
             exchange
         )  # it may have to be written, which takes a moment
         ruling, verdict = await self.decide_call(exchange, tool, arguments, session_id)
-        state = unseal_call_state(exchange.message.params.get("requestState"))
+        state = unseal_call_state_or_none(exchange.message.params.get("requestState"))
         record = await self.begin_or_resume_call_record(exchange, tool, session_id, ruling, state)
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         exchange.record = record
@@ -210,9 +210,7 @@ class ToolCallHandler:
             if moment.call_id is None and self._records.is_session_reported_by_hooks(session_id):
                 moment = replace(moment, is_recorded=True)  # its hook reported the call before
         if rules is None:
-            read = functools.partial(
-                deciding.judge_gateway_request_from_database, is_read=is_read, moment=moment
-            )
+            read = functools.partial(deciding.load_ruling_and_access_verdict, is_read=is_read, moment=moment)
             return await self._threads.run_in_thread(
                 read, exchange.server, name, exchange.caller, arguments, now
             )
@@ -256,7 +254,7 @@ class ToolCallHandler:
     ) -> None:
         denial_text = await self.audit_denial_and_build_text(exchange, record, ruling)
         about = {"decision": "deny", "by": ruling.by, "reason": ruling.reason, "source": verdict.source}
-        response = answers.build_tool_error(exchange.message, denial_text, about)
+        response = answers.build_tool_error_response(exchange.message, denial_text, about)
         self._records.end_call_record(record, "denied", response)
         await exchange.line.send_answer(response)
 
@@ -335,7 +333,7 @@ class ToolCallHandler:
     async def answer_call_with_message(
         self, exchange: Exchange, record: CallRecord, outcome: str, text: str
     ) -> None:
-        response = answers.build_tool_error(exchange.message, text)
+        response = answers.build_tool_error_response(exchange.message, text)
         self._records.end_call_record(record, outcome, response)
         await exchange.line.send_answer(response)
 
@@ -426,7 +424,7 @@ class ToolCallHandler:
             answers.describe_call_without_response if problem.may_have_run else answers.describe_call_not_sent
         )
         about = {"decision": "allow", "sent": problem.may_have_run}
-        response = answers.build_tool_error(
+        response = answers.build_tool_error_response(
             exchange.message, failure_text(exchange.server.name, record.tool, str(problem)), about
         )
         self._records.end_call_record(record, "failed", response, f"The server {problem}.")

@@ -146,7 +146,7 @@ class ElicitationHandler:
             client=exchange.client_name,
         )
         opening = self._threads.run_in_thread(
-            elicitations.request_elicitation_answer,
+            elicitations.request_elicitation_unless_denied,
             request,
             until=now + timedelta(seconds=elicitation_wait_seconds(exchange, line)),
             now=now,
@@ -297,7 +297,7 @@ class CallElicitations(OpenQuestions):
         server_elicitation = elicitation.parse_server_elicitation(data)
         if server_elicitation is not None:
             return await self.intercept_elicitation(server_elicitation)
-        number = elicitation.parse_cancelled_request_id(data)
+        number = elicitation.cancelled_request_id_or_none(data)
         if number is not None:
             self.cancel_question(number, TAKEN_BACK)
         return False

@@ -125,7 +125,7 @@ class AgentToolListings:
             for name, tool in exchange.server.tools.items()
             if tool.short_description is not None and not tool.shown_instead
         }
-        return listing.filter_visible_tools(
+        return listing.encode_visible_tools_for_client(
             page, is_visible_to_agent, rename=rename, shown_instead=declined, short_descriptions=shortened
         )
 
@@ -316,7 +316,7 @@ class AgentToolListings:
         params: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
         response = await self._sending.send_request_of_gateway(exchange, "tools/list", params)
         page = listing.parse_listing_page(response)
-        if page is None and listing.read_error_code(response) != METHOD_NOT_FOUND:
+        if page is None and listing.read_error_code_or_none(response) != METHOD_NOT_FOUND:
             raise UnreadableListing("answered with an error when it was asked for its tools")
         return page
 

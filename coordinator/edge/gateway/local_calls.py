@@ -54,7 +54,7 @@ from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway.binding import CallBinding
-from coordinator.mcp.gateway.server_requests import UNREADABLE, ServerRequest, parse_server_request
+from coordinator.mcp.gateway.server_requests import UNREADABLE, ServerRequest, parse_server_request_or_none
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol import messages
 from coordinator.mcp.protocol.messages import UnreadableMessage
@@ -586,7 +586,7 @@ def choose_client_message_builder(question: CallQuestion) -> Callable[[CallQuest
 def build_server_request(question: CallQuestion) -> ServerRequest:
     """Return the server's request that a question is about."""
     begins = f'{{"jsonrpc":"2.0","id":0,"method":{json.dumps(question.method)},"params":'
-    request = parse_server_request(f"{begins}{question.arguments}}}".encode("utf-8", "surrogatepass"))
+    request = parse_server_request_or_none(f"{begins}{question.arguments}}}".encode("utf-8", "surrogatepass"))
     is_object = question.arguments.lstrip().startswith("{")
     if request is None or not is_object or request.method not in {question.method, UNREADABLE}:
         raise UnprocessableRequest("The request cannot be judged.")

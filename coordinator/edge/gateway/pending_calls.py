@@ -128,7 +128,7 @@ class PendingCalls:
         for _ in range(MOST_TRIES):
             await self.require_call_not_cancelled(pending_call)
             known_call = await self._threads.run_in_thread(
-                gateway_calls.find_same_undelivered_call, pending_call.binding, timezone.now()
+                gateway_calls.find_undelivered_call_marking_lost, pending_call.binding, timezone.now()
             )
             if known_call is not None and await self.answer_from_identical_earlier_call(
                 pending_call, known_call

@@ -27,9 +27,9 @@ from coordinator.lib import process_metrics as meters
 from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.fair_queue import CALLER
 from coordinator.mcp.gateway.binding import qualified_method_name, qualified_tool_name
-from coordinator.mcp.gateway.outputs import build_timeline_output
+from coordinator.mcp.gateway.outputs import build_timeline_output_and_error
 from coordinator.mcp.protocol.agent_call_ids import NO_CLAIM
-from coordinator.mcp.servers.names import unwrap_gateway_call_name
+from coordinator.mcp.servers.names import unwrap_gateway_call_or_none
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.sessions.events import DedupedEvent, NewEvent, RecordedEvent
 from coordinator.sessions.reports import call_start_deduplication_origin
@@ -124,7 +124,7 @@ class CallRecord:
             qualified_tool_name(self.server_id, self.tool),
             self.reported_call.tool_name if self.reported_call else "",
         )
-        return reported_tool if own in {reported_tool, unwrap_gateway_call_name(reported_tool)} else own
+        return reported_tool if own in {reported_tool, unwrap_gateway_call_or_none(reported_tool)} else own
 
 
 @dataclass(slots=True)
@@ -375,7 +375,7 @@ class CallRecords:
     def build_gateway_call_end_event(
         self, record: CallRecord, at: str, own: float, response: bytes | None, error: str | None
     ) -> NewEvent:
-        output, failed = build_timeline_output(response)
+        output, failed = build_timeline_output_and_error(response)
         # Two identical reports are one end. A refusal on the way does not replace the result of the call.
         result_digest = hashlib.sha256(
             msgspec.json.encode([output, error or failed], enc_hook=str)

@@ -24,7 +24,7 @@ _unread = ByteBudget()
 def reserve_unread_bytes_during_block(body: bytes) -> Iterator[None]:
     """Count a body as unread while it is sent. Raises UpstreamFailed where its caller leaves too much unread."""
     caller = CALLER.get()
-    if not _unread.reserve_bytes_for_sender(caller, len(body), size=0, total=MAX_UNREAD_BYTES):
+    if not _unread.try_reserve_sender_bytes(caller, len(body), size=0, total=MAX_UNREAD_BYTES):
         refusal_text = "answered, but its client has not read other large answers yet"
         raise UpstreamFailed(refusal_text, may_have_run=True)
     try:

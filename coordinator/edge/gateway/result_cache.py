@@ -23,9 +23,9 @@ from coordinator.errors import SignalboxError
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway.cached_results import (
     CachedCall,
-    build_cached_call,
+    build_cache_lookup_or_none,
     build_cached_response,
-    extract_cachable_result,
+    extract_cachable_result_or_none,
 )
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class ResultCache:
             exchange.message.is_stateless,
             exchange.client_capabilities,
         ]
-        call = build_cached_call(
+        call = build_cache_lookup_or_none(
             server, exchange.called_tool_or_whole_server, exchange.agent_id, body, dialect
         )
         if call is None:
@@ -96,7 +96,7 @@ class ResultCache:
         """Store the result of a call that was sent, where it may be answered again; a failure is logged."""
         if exchange.is_interactive or not 200 <= status < 300:
             return
-        result = extract_cachable_result(response)
+        result = extract_cachable_result_or_none(response)
         if result is None:
             return
         store = functools.partial(

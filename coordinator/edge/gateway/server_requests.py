@@ -33,15 +33,15 @@ from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway import policy as deciding
-from coordinator.mcp.gateway.elicitation import MAX_QUESTIONS_AT_ONCE, parse_cancelled_request_id
+from coordinator.mcp.gateway.elicitation import MAX_QUESTIONS_AT_ONCE, cancelled_request_id_or_none
 from coordinator.mcp.gateway.server_requests import (
     ASKABLE,
     UNREADABLE,
     ServerRequest,
     can_client_answer_server_request,
     find_server_requests_in_response,
-    parse_server_request,
-    rebuild_input_required_result,
+    parse_server_request_or_none,
+    rebuild_input_required_or_none,
 )
 from coordinator.mcp.protocol.http_client import UpstreamFailed
 from coordinator.mcp.protocol.messages import BRAKED, DENIED
@@ -153,7 +153,7 @@ class ServerRequestGate:
                 return self.build_server_request_refusal_error(exchange, refusal)
         if not questions:
             return response
-        rebuilt = rebuild_input_required_result(response)
+        rebuilt = rebuild_input_required_or_none(response)
         for request, ruling in questions:
             if rebuilt is None or len(questions) > MAX_QUESTIONS_AT_ONCE:
                 reason = TWO_MEANINGS if rebuilt is None else TOO_MANY
@@ -374,9 +374,9 @@ class ServerRequestStream(OpenQuestions):
 
     async def intercept_server_message(self, data: bytes) -> bool:
         """Take in what a server sends; say whether its client is not to receive it, or not yet."""
-        request = parse_server_request(data)
+        request = parse_server_request_or_none(data)
         if request is None:
-            number = parse_cancelled_request_id(data) if self.open_count else None
+            number = cancelled_request_id_or_none(data) if self.open_count else None
             return self.cancel_question(number)  # whose client does not know of it
         if self._exchange.person is not None:
             await self.report_refusal_to_server(ServerRequestRefusal(request, NOBODY_ANSWERS, "gateway"))

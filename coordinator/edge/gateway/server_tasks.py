@@ -47,16 +47,18 @@ class ServerTasks:
             return False
         return bool(
             await self._threads.run_in_thread(
-                gateway_tasks.filter_owned_tasks, build_task_owner(exchange), [task_id]
+                gateway_tasks.filter_owned_task_ids, build_task_owner(exchange), [task_id]
             )
         )
 
     async def filter_task_list_of_caller(self, exchange: Exchange, response: bytes) -> bytes:
         """Return a response to tasks/list with the caller's own tasks alone."""
         own = await self._threads.run_in_thread(
-            gateway_tasks.filter_owned_tasks, build_task_owner(exchange), server_tasks.list_task_ids(response)
+            gateway_tasks.filter_owned_task_ids,
+            build_task_owner(exchange),
+            server_tasks.list_task_ids(response),
         )
-        return server_tasks.filter_listed_tasks_of_caller(response, own)
+        return server_tasks.filter_task_list_response(response, own)
 
 
 def build_task_owner(exchange: Exchange) -> TaskOwner:

@@ -16,7 +16,7 @@ from coordinator.edge.gateway.records import CallRecords
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
-from coordinator.mcp.gateway.limited_results import build_stored_result_page, parse_stored_result_uri
+from coordinator.mcp.gateway.limited_results import build_stored_result_page, stored_result_position_or_none
 from coordinator.mcp.protocol.messages import BRAKED, INVALID_PARAMS
 from coordinator.models import StoredResult
 from coordinator.policy.rules.tool_rules import DENY
@@ -49,7 +49,7 @@ class StoredResultReader:
         message = exchange.message
         if message.method != "resources/read" or not message.is_request:
             return False
-        stored_position = parse_stored_result_uri(message.params.get("uri"))
+        stored_position = stored_result_position_or_none(message.params.get("uri"))
         if stored_position is None:
             return False
         stored_id, offset = stored_position

@@ -207,7 +207,7 @@ class GatewayTasks:
 
     async def end_task_call_with_refusal(self, original: Exchange, call: GatewayCall, text: str) -> None:
         """End a task without running it, or its rest; nothing where another line of its client was faster."""
-        response = answers.build_tool_error(original.message, text)
+        response = answers.build_tool_error_response(original.message, text)
         if await self._threads.run_in_thread(
             gateway_calls.end_refused_call_task, call, response, now=timezone.now()
         ):
@@ -304,7 +304,7 @@ def build_task_result_fields(call: GatewayCall, message: McpMessage) -> dict[str
             call.tool_name,
             "an unknown time" if at is None or isinstance(at, str) else instants.format_canonical_instant(at),
         )
-        response = msgspec.json.decode(answers.build_tool_error(message, unknown_end_text))
+        response = msgspec.json.decode(answers.build_tool_error_response(message, unknown_end_text))
     if "error" in response:
         error = response["error"]
         unknown_end_text = str(error.get("message", "")) if isinstance(error, dict) else ""

@@ -116,7 +116,7 @@ class ToolTrialRunner:
         except SignalboxError as problem:
             return fail_trial(str(problem.detail), is_sent=False)
         milliseconds = (time.perf_counter() - began) * 1000
-        limits = server.find_tool_limits(trial.tool)
+        limits = server.effective_limits_for_tool(trial.tool)
         limited = await asyncio.to_thread(apply_result_limits_to_response, response, limits, NOT_STORED)
         return TrialOutcome(classify_tool_call_response(response), limited.response, upstream_ms=milliseconds)
 

@@ -37,7 +37,7 @@ from coordinator.mcp.gateway.elicitation import (
     RequiredInput,
     add_elicitation_to_stateless_call,
     can_client_present_elicitation,
-    parse_input_required_result,
+    parse_input_required_or_none,
 )
 from coordinator.mcp.protocol.http_client import PermissionRecheck
 
@@ -111,7 +111,7 @@ class UpstreamSender:
             await recheck()
             answer = await self.send_upstream_call_once(exchange, body, line, recheck)
         for _ in range(MAX_INPUT_ROUNDS):
-            required = parse_input_required_result(answer[0]) if exchange.client is None else None
+            required = parse_input_required_or_none(answer[0]) if exchange.client is None else None
             if required is not None:
                 exchange.is_interactive = True
             if required is None or await self.should_client_answer_required_input(

@@ -16,7 +16,7 @@ from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.upstreams import BOTH, UpstreamClient, read_response_to_gateway_request
 from coordinator.errors import NotFound
 from coordinator.mcp.gateway import answers
-from coordinator.mcp.gateway.elicitation import add_elicitation_capability
+from coordinator.mcp.gateway.elicitation import copy_capabilities_adding_elicitation
 from coordinator.mcp.protocol.http_client import UpstreamAnswer, UpstreamFailed
 
 VERSIONS = (
@@ -108,7 +108,7 @@ class UpstreamSessions:
     async def begin_upstream_session(self, exchange: Exchange) -> GatewayClient:
         """Begin a session with the server, in the client's name."""
         assert exchange.client is not None
-        capabilities = add_elicitation_capability(exchange.client.capabilities)
+        capabilities = copy_capabilities_adding_elicitation(exchange.client.capabilities)
         session = await self.negotiate_upstream_session(exchange, capabilities)
         return await self._clients.link_upstream_session(
             exchange.client, exchange.server.name, session.upstream_session, session.protocol_version

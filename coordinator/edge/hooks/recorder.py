@@ -284,7 +284,7 @@ class HookRecorder:
         """Keep the limits of a subscription that the hook brings along. Called by the writing thread."""
         now = timezone.now()
         line = self.dialect.read_attached_usage_limits(hook, now)
-        at = instants.parse_instant(line.at) if line is not None else None
+        at = instants.parse_instant_or_none(line.at) if line is not None else None
         if line is not None and at is not None:
             limits.record_subscription_limit_readings(
                 self.dialect.name, location.hostname or "", line.limits, reported_at=at, now=now
@@ -457,7 +457,7 @@ class HookRecorder:
         events = self.build_events_from_hook_only(hook, session_id, ruling)
         for event in filter(is_result_without_call, events):
             ids = self.dialect.name, session_id, event.tool_name or "", event.tool_input
-            event.tool_use_id = tool_calls.find_call_with_edited_input(*ids)
+            event.tool_use_id = tool_calls.find_edited_input_call_id(*ids)
         if any(map(is_transcript_model_request, events)) and sessions.has_telemetry_tokens(session_id):
             events = [event for event in events if not is_transcript_model_request(event)]
         return [*unfinished, *events]
@@ -480,7 +480,7 @@ def raise_for_refused_events(written: WriteResult) -> WriteResult:
 
 def reopen_or_create_hook_session(hook: AgentHook, location: SessionLocation) -> RecordedHookSession:
     """Return our session for the hook's, which speaks just now."""
-    at = instants.parse_instant(hook.at) or timezone.now()
+    at = instants.parse_instant_or_none(hook.at) or timezone.now()
     return sessions.reopen_or_create_session(hook.session, location, at)
 
 

@@ -57,7 +57,7 @@ class RequestBodies:
 
     def reserve_body_bytes(self, reservation: BodyReservation, more: int) -> None:
         """Count `more` bytes. Raises ServiceBusy where the sender, or all together, would hold too much."""
-        if not self._byte_budget.reserve_bytes_for_sender(
+        if not self._byte_budget.try_reserve_sender_bytes(
             reservation.sender, more, size=reservation.size, total=IN_ALL
         ):
             raise ServiceBusy("Too many large bodies at once. Nothing was written; try again.", retry_after=1)

@@ -60,7 +60,7 @@ class RequestBodyIntake:
             return stranger, STRANGER
         allowance = body_allowance_of_url(scope["path"], scope["method"])
         sender = (await self._prove(scope) if allowance != SMALL else None) or stranger
-        limit = allowance.find_sender_limit(sender)
+        limit = allowance.body_limit_of_sender(sender)
         if length is not None and length > limit.sent:
             raise build_too_large_error(limit)
         return sender, limit

@@ -36,7 +36,7 @@ from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants, json_bounds
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
-from coordinator.mcp.servers.names import unwrap_gateway_call_name
+from coordinator.mcp.servers.names import unwrap_gateway_call_or_none
 from coordinator.models import Runner
 from coordinator.policy.requests import agent_options
 from coordinator.policy.requests.questions import is_question_tool
@@ -205,7 +205,7 @@ class DrivingEndpoint:
     async def judge_permission_question(self, call_request: ToolCallRequest) -> Ruling:
         """Return what policy says. A call through the gateway is judged as there, and a person is not asked twice."""
         handed = None
-        if unwrap_gateway_call_name(call_request.tool) is not None:
+        if unwrap_gateway_call_or_none(call_request.tool) is not None:
             handed = await self._threads.run_in_thread(
                 session_keys.find_session_key_id_and_agent, call_request.session_id
             )
@@ -333,7 +333,7 @@ def build_session_update(sent: SentUpdate) -> DrivenAgentUpdate:
 def apply_session_updates_of_runner(
     session_id: str, runner: Runner, updates: list[DrivenAgentUpdate], run_id: str | None
 ) -> int:
-    return taking.apply_runner_updates(
+    return taking.apply_updates_return_next_number(
         session_id, runner, updates, run_id=run_id, speech=SPEECH, now=timezone.now()
     )
 

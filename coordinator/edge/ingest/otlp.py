@@ -296,7 +296,7 @@ def first_and_last_report_times(
 
 
 def parse_event_time_or_now(event: NewEvent, now: datetime) -> datetime:
-    return instants.parse_instant(event.timestamp) or now
+    return instants.parse_instant_or_none(event.timestamp) or now
 
 
 def is_session_active_after_end(end: NewEvent, last: datetime, now: datetime) -> bool:

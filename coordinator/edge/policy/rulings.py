@@ -28,7 +28,7 @@ from coordinator.mcp.servers.names import (
     GATEWAY,
     PREFIX,
     ServerTool,
-    unwrap_gateway_call_name,
+    unwrap_gateway_call_or_none,
 )
 from coordinator.models.mcp import ListedTools
 from coordinator.policy.grants import managed
@@ -132,7 +132,7 @@ class PolicyRulings:
         wrapped_tool, wrapped_about = tool, about
         tool, about = unwrap_gateway_call_tool(tool, about)
         through_gateway = self.is_gateway_tool(tool)
-        tool = (unwrap_gateway_call_name(tool) or tool) if through_gateway else tool
+        tool = (unwrap_gateway_call_or_none(tool) or tool) if through_gateway else tool
         ruling = by_wrapper = NO_OPINION
         if snapshot:
             about, unread = await self.add_needed_history_to_call_text(
@@ -276,7 +276,7 @@ class PolicyRulings:
         """Say whether a call names a tool of a registered server, as the gateway offers it."""
         managed_servers = self._snapshot.managed if self._snapshot is not None else None
         return (
-            unwrap_gateway_call_name(tool) is not None
+            unwrap_gateway_call_or_none(tool) is not None
             and managed_servers is not None
             and bool(managed_servers.find_server_tools_of_call(tool))
         )

@@ -35,7 +35,7 @@ class Command(BaseCommand):
             self.stderr.write(silence)
         for orphan in file_report.orphans:
             self.stdout.write(
-                f"orphan   {stores.find_attachment_store(orphan.store_name).describe_file_location(orphan.name)}"
+                f"orphan   {stores.require_attachment_store(orphan.store_name).describe_file_location(orphan.name)}"
             )
         for path in file_report.thumbnails:
             self.stdout.write(f"orphan   {path}")

@@ -57,7 +57,7 @@ class Command(BaseCommand):
             "proof": self.print_audit_proof,
             "export": self.export_audit_log,
             "checkpoint": self.print_newest_checkpoint,
-            "key": self.print_public_key,
+            "key": self.ensure_and_print_public_key,
             "rotate-key": self.rotate_audit_key,
         }[options["what"]](options)
 
@@ -108,7 +108,7 @@ class Command(BaseCommand):
         newest = require_newest_checkpoint()
         try:
             with options["file"].open("x", encoding="utf-8") as file:
-                count = write_audit_export(file, newest)
+                count = write_audit_export_and_count(file, newest)
         except FileExistsError:
             raise CommandError(f"{options['file']} already exists. Name a new file.") from None
         except OSError as problem:
@@ -120,7 +120,7 @@ class Command(BaseCommand):
     def print_newest_checkpoint(self, options: dict[str, Any]) -> None:
         self.stdout.write(require_newest_checkpoint().note, ending="")
 
-    def print_public_key(self, options: dict[str, Any]) -> None:
+    def ensure_and_print_public_key(self, options: dict[str, Any]) -> None:
         try:
             self.stdout.write(keys.load_or_create_audit_signer().public_verifier.public_key_text)
         except keys.KeyUnusable as problem:
@@ -176,7 +176,7 @@ def require_newest_checkpoint() -> AuditCheckpoint:
     return newest
 
 
-def write_audit_export(file: TextIO, checkpoint: AuditCheckpoint) -> int:
+def write_audit_export_and_count(file: TextIO, checkpoint: AuditCheckpoint) -> int:
     count = -1  # the first line is about the file
     for line in exporting.generate_log_export_lines(checkpoint, keys.load_log_verifiers()):
         file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")

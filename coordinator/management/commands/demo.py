@@ -60,7 +60,7 @@ class Command(BaseCommand):
             except live.ServerUnreachable as problem:
                 raise CommandError(str(problem)) from None
         startup.check_and_migrate_database(migrate=True, say=self.stdout.write)
-        if not options["live"] or options["anyway"] or not fill.is_database_in_use():
+        if not options["live"] or options["anyway"] or not fill.has_existing_application_data():
             self.fill_with_demo_data(options)
         if options["live"]:
             live.run_demo_fleet(

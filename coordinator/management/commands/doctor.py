@@ -69,7 +69,7 @@ class Command(BaseCommand):
     def check_claude_code(self, options: dict[str, Any]) -> None:
         url = options["url"] or f"http://{settings.BIND}"
         if options["key"]:
-            self.print_steps_until_failure(
+            self.print_steps_and_raise_failure(
                 claude_code.check_claude_code_connection(url, options["key"], actor=DOCTOR)
             )
             return
@@ -84,11 +84,13 @@ class Command(BaseCommand):
             expires_at=now + KEY_LASTS,
         )
         try:
-            self.print_steps_until_failure(claude_code.check_claude_code_connection(url, raw, actor=DOCTOR))
+            self.print_steps_and_raise_failure(
+                claude_code.check_claude_code_connection(url, raw, actor=DOCTOR)
+            )
         finally:
             keys.invalidate_api_key(row.pk, actor=DOCTOR, now=timezone.now(), reason="the test has ended")
 
-    def print_steps_until_failure(self, findings: Iterable[StepResult]) -> None:
+    def print_steps_and_raise_failure(self, findings: Iterable[StepResult]) -> None:
         for finding in findings:
             mark = self.style.SUCCESS("ok  ") if finding.works else self.style.ERROR("FAIL")
             took = "" if finding.ms is None else f"{finding.ms:6.0f} ms  "

@@ -109,7 +109,7 @@ class Command(BaseCommand):
         target = options["path"] or ", ".join(map(str, list_transcript_folders(program)))
         outcome = taking.close(str(target), self._read.files, actor=system_actor("import"))
         if not options["dry_run"]:
-            reading = self._read.build_transcript_reading_report(files, outcome)
+            reading = self._read.add_refusals_and_build_report(files, outcome)
             name = SenderName(options["host"] or "", program.name)
             record_transcript_reading(name, reading, now=taking.now)
         self.clear_transcript_progress()
@@ -211,7 +211,7 @@ class TranscriptProgress:
         elif len(self._unread) < MOST_UNREAD_PARTS:
             self._unread[file, reason] = UnreadPart(file, reason, line)
 
-    def build_transcript_reading_report(
+    def add_refusals_and_build_report(
         self, files: list[TranscriptFile], outcome: TranscriptOutcome
     ) -> TranscriptReading:
         """Return what came of reading `files`, with what of them was not understood or refused."""

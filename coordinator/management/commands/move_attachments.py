@@ -33,7 +33,7 @@ class Command(BaseCommand):
         if to not in stores.list_configured_file_stores():
             raise CommandError("Name the bucket in SIGNALBOX_S3_BUCKET.")
         if options["dry_run"]:
-            self.print_files_to_move(to)
+            self.print_misplaced_file_summary(to)
             return
         try:
             moved = moving_attachments.move_attachments(
@@ -51,8 +51,8 @@ class Command(BaseCommand):
         if moved.stayed:
             sys.exit(1)
 
-    def print_files_to_move(self, to: FilePlace) -> None:
-        file_sizes = [row.size_bytes for row in moving_attachments.find_misplaced_attachments(to)]
+    def print_misplaced_file_summary(self, to: FilePlace) -> None:
+        file_sizes = [row.size_bytes for row in moving_attachments.iterate_misplaced_attachments(to)]
         known_bytes = sum(size for size in file_sizes if isinstance(size, int))
         self.stdout.write(
             f"{len(file_sizes)} files ({sizes.format_byte_count(known_bytes)}) are not in {to}. Nothing was changed."

@@ -95,7 +95,7 @@ class Command(import_transcripts.Command):
         name = SenderName(options["host"], program.name, identity.name)
         with transaction.atomic():
             record_transcript_reading(
-                name, read.build_transcript_reading_report(transcript_files, outcome), now=taking.now
+                name, read.add_refusals_and_build_report(transcript_files, outcome), now=taking.now
             )
             KeyQuotas().add_stored_bytes({f"key:{identity.id}": int(read.bytes * share)}, timezone.now())
         problems = [f"{read.examples[kind]}: {kind} ({count:,} lines)" for kind, count in unread.items()]

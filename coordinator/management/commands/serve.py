@@ -88,7 +88,7 @@ class Command(BaseCommand):
         require_configured_port(files.sockets)
         settings.THREADS = options["threads"]
         workers = options["workers"] or default_worker_count()
-        run_in_child(lambda: self.migrate_and_collect_static_files(options, workers))
+        run_in_child_or_exit(lambda: self.prepare_server_and_print_address(options, workers))
         preload_worker_code()
         GunicornServer(workers, files, lock).run()
 
@@ -100,7 +100,7 @@ class Command(BaseCommand):
         importlib.import_module("coordinator.asgi")
         return MUST_MIGRATE if pending else 0
 
-    def migrate_and_collect_static_files(self, options: dict[str, Any], workers: int) -> None:
+    def prepare_server_and_print_address(self, options: dict[str, Any], workers: int) -> None:
         """Migrate the database, collect static files, and print what people need to know."""
         startup.check_and_migrate_database(
             migrate=not options["no_migrate"], say=self.stdout.write, migrate_anyway=options["migrate_anyway"]
@@ -115,7 +115,7 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def run_in_child(work: Callable[[], object]) -> None:
+def run_in_child_or_exit(work: Callable[[], object]) -> None:
     """Do the work in a process of its own, whose memory is given back; exit as it does where it fails."""
     child = os.fork()
     if not child:
@@ -237,7 +237,7 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
     def run_start_check_of_newer_code(self) -> int | None:
         """Return the exit status of `serve --check`, None where a signal to stop comes before that."""
         trial = subprocess.Popen([sys.executable, *sys.orig_argv[1:], "--check"])  # noqa: S603 - ours
-        while (status := wait_for_process_exit(trial, seconds=0.1)) is None:
+        while (status := wait_for_exit_or_timeout(trial, seconds=0.1)) is None:
             received = []
             while not self.SIG_QUEUE.empty():
                 received.append(self.SIG_QUEUE.get())
@@ -272,7 +272,7 @@ def reap_child_and_check_running(pid: int) -> bool:
         return False
 
 
-def wait_for_process_exit(process: subprocess.Popen[bytes], *, seconds: float) -> int | None:
+def wait_for_exit_or_timeout(process: subprocess.Popen[bytes], *, seconds: float) -> int | None:
     """Wait so long for the process to end; return its exit status, None where it still runs."""
     try:
         return process.wait(seconds)

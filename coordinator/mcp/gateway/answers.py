@@ -24,7 +24,7 @@ def build_error_response(number: Any, code: int, text: str, data: Any = None) ->
     return _encode({"jsonrpc": "2.0", "id": number, "error": error_fields})
 
 
-def build_tool_error(message: McpMessage, text: str, about: dict[str, Any] | None = None) -> bytes:
+def build_tool_error_response(message: McpMessage, text: str, about: dict[str, Any] | None = None) -> bytes:
     """Return a call's result that says in `words` why it did not run; `about` goes along for programs."""
     value: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
     if about:
@@ -37,7 +37,7 @@ def build_tool_error(message: McpMessage, text: str, about: dict[str, Any] | Non
 def build_refusal_response(message: McpMessage, text: str, about: dict[str, Any] | None = None) -> bytes:
     """Return why a call, or another request, did not run, in the form that its client understands."""
     if message.method == "tools/call":
-        return build_tool_error(message, text, about)
+        return build_tool_error_response(message, text, about)
     return build_error_response(message.id, DENIED, text)
 
 

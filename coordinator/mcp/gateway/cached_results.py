@@ -71,7 +71,7 @@ def tool_result_cache_seconds(server: UpstreamServer, tool: str) -> int:
     known_tool = server.tools.get(tool)
     if known_tool is None or not known_tool.is_read_only or known_tool.is_gone:
         return 0
-    return server.find_tool_limits(tool).cache_seconds or 0
+    return server.effective_limits_for_tool(tool).cache_seconds or 0
 
 
 def hash_cached_result_scope(server: UpstreamServer, tool: str) -> str:
@@ -84,12 +84,12 @@ def hash_cached_result_scope(server: UpstreamServer, tool: str) -> str:
         known_tool.definition,
         known_tool.accepted,
         known_tool.changed_at,
-        asdict(server.find_tool_limits(tool)),
+        asdict(server.effective_limits_for_tool(tool)),
     ]
     return hmac_cached_result_value(json.dumps(parts, default=str).encode())
 
 
-def build_cached_call(
+def build_cache_lookup_or_none(
     server: UpstreamServer, tool: str, agent_id: str, body: bytes, dialect: list[Any]
 ) -> CachedCall | None:
     """Return what to look a call's result up by; None where it is not cached.
@@ -111,7 +111,7 @@ def build_cached_call(
     return CachedCall(server.name, tool, agent_id, seconds, hash_cached_result_scope(server, tool), question)
 
 
-def extract_cachable_result(response: bytes) -> bytes | None:
+def extract_cachable_result_or_none(response: bytes) -> bytes | None:
     """Return the result of a response that may be answered again; None for an error, a task, a question, a long one."""
     if len(response) > MAX_CACHED_BYTES:
         return None

@@ -42,7 +42,7 @@ class CircuitBreaker:
     last_problem: str = ""
 
 
-def load_call_limits(server_id: str) -> dict[str, CallLimits]:
+def load_call_limits_by_tool(server_id: str) -> dict[str, CallLimits]:
     """Return the limits of a server by tool; those of tools without limits of their own are under WHOLE_SERVER."""
     rows = {row.tool_name: row for row in McpCallLimit.objects.filter(server_id=server_id)}
     base = merge_call_limits(NO_LIMITS, rows[WHOLE_SERVER]) if WHOLE_SERVER in rows else NO_LIMITS
@@ -75,7 +75,7 @@ def load_circuit_breaker(server_id: str) -> CircuitBreaker | None:
     return replace(breaker, failures=state.failures, open_until=open_until, last_problem=state.last_problem)
 
 
-def find_tool_call_limits(limits: Mapping[str, CallLimits], tool: str) -> CallLimits:
+def effective_call_limits_for_tool(limits: Mapping[str, CallLimits], tool: str) -> CallLimits:
     """Return what holds for a tool, or for other requests where it is WHOLE_SERVER."""
     if not limits:
         return NO_LIMITS

@@ -50,7 +50,7 @@ def parse_server_elicitation(data: bytes) -> ServerElicitation | None:
     )
 
 
-def parse_cancelled_request_id(data: bytes) -> Any:
+def cancelled_request_id_or_none(data: bytes) -> Any:
     """Return the id of the request that a server says it needs no answer to any more; None for any other message."""
     if b"cancelled" not in data:
         return None
@@ -84,7 +84,7 @@ def can_client_present_elicitation(capabilities: Mapping[str, Any], mode: str) -
     return mode in declared or (mode == "form" and "url" not in declared)
 
 
-def add_elicitation_capability(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+def copy_capabilities_adding_elicitation(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a client can do, with what people can answer in Signalbox."""
     return {**capabilities, "elicitation": CAPABILITY}
 
@@ -95,7 +95,9 @@ def add_elicitation_to_initialize(raw: bytes) -> bytes:
         fields = _fields(raw)
         params = _fields(fields["params"])
         capabilities = msgspec.json.decode(params["capabilities"]) if "capabilities" in params else {}
-        declared = add_elicitation_capability(capabilities if isinstance(capabilities, dict) else {})
+        declared = copy_capabilities_adding_elicitation(
+            capabilities if isinstance(capabilities, dict) else {}
+        )
     except (msgspec.MsgspecError, KeyError):
         return raw
     params["capabilities"] = msgspec.Raw(_encode(declared))
@@ -109,7 +111,9 @@ def add_elicitation_to_stateless_call(raw: bytes) -> bytes:
         params = _fields(fields["params"])
         meta = _fields(params["_meta"])
         capabilities = msgspec.json.decode(meta[META_CAPABILITIES]) if META_CAPABILITIES in meta else {}
-        declared = add_elicitation_capability(capabilities if isinstance(capabilities, dict) else {})
+        declared = copy_capabilities_adding_elicitation(
+            capabilities if isinstance(capabilities, dict) else {}
+        )
     except (msgspec.MsgspecError, KeyError):
         return raw
     meta[META_CAPABILITIES] = msgspec.Raw(_encode(declared))
@@ -140,7 +144,7 @@ class RequiredInput:
         return _encode(fields | {"params": msgspec.Raw(_encode(params))})
 
 
-def parse_input_required_result(response: bytes) -> RequiredInput | None:
+def parse_input_required_or_none(response: bytes) -> RequiredInput | None:
     """Return what the result of a call asks; None for a result that asks nothing."""
     if b"input_required" not in response:
         return None

@@ -89,7 +89,7 @@ def join_json_strings(value: Any) -> str:
     return "\n".join(reversed(texts))
 
 
-def find_url_hosts_in_text(text: str) -> tuple[frozenset[str], bool]:
+def find_url_hosts_and_overflow(text: str) -> tuple[frozenset[str], bool]:
     """Return the hosts of the addresses in a text, and whether there are more than are looked at."""
     hosts: set[str] = set()
     plain = _ZERO_WIDTH.sub("", text) if not text.isascii() else text
@@ -134,6 +134,8 @@ def find_response_injection_and_hosts(
     joined = join_json_strings([value.get("result"), value.get("error")])
     if not finds_hosts:
         return ResponseFindings(find_injection_signs_in_text(joined))
-    hosts, has_more_hosts = find_url_hosts_in_text(joined)
-    named_hosts, _ = find_url_hosts_in_text(join_json_strings(params)) if hosts else (frozenset[str](), False)
+    hosts, has_more_hosts = find_url_hosts_and_overflow(joined)
+    named_hosts, _ = (
+        find_url_hosts_and_overflow(join_json_strings(params)) if hosts else (frozenset[str](), False)
+    )
     return ResponseFindings(find_injection_signs_in_text(joined), hosts, has_more_hosts, named_hosts)

@@ -78,7 +78,7 @@ def shorten_result_and_return_rest(result: dict[str, Any], max_bytes: int, store
                 structured, texts
             )
             structured_text = None if is_repeated else encoded.decode()
-            shortened = shorten_json_strings_to_fit(structured, bytes_left // 2)
+            shortened = shorten_json_strings_or_none(structured, bytes_left // 2)
             if shortened is None:  # clients refuse a result without it, unless it is an error
                 is_left_out = result["isError"] = True
                 del result["structuredContent"]
@@ -113,7 +113,7 @@ def is_text_copy_of_structured_content(structured: Any, texts: list[str]) -> boo
         return False
 
 
-def shorten_json_strings_to_fit(value: Any, max_bytes: int) -> Any:
+def shorten_json_strings_or_none(value: Any, max_bytes: int) -> Any:
     """Return a JSON value whose long strings are cut so that it fits; None where that is not enough.
 
     Its schema holds for it still, unless that says how long strings are or what they look like.
@@ -204,7 +204,7 @@ def build_truncation_notice_blocks(
     return [{"type": "text", "text": text}, link]
 
 
-def parse_stored_result_uri(uri: Any) -> tuple[str, int] | None:
+def stored_result_position_or_none(uri: Any) -> tuple[str, int] | None:
     """Return which stored result an address names, and from which character on; None where it names none."""
     if not isinstance(uri, str) or not uri.startswith(SCHEME) or len(uri) > 200:
         return None

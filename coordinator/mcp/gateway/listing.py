@@ -108,7 +108,7 @@ def is_possible_tools_list_response(data: bytes) -> bool:
     return any(name.casefold() == "tools" for result in results for name in result)
 
 
-def filter_visible_tools(
+def encode_visible_tools_for_client(
     page: ToolListingPage,
     may_see: Callable[[ToolDefinition], bool],
     *,
@@ -182,7 +182,7 @@ def build_listing_response_with_tools(page: ToolListingPage, tools: list[bytes])
     return _encode(page.answer | {"result": msgspec.Raw(_encode(result))})
 
 
-def read_error_code(body: bytes) -> Any:
+def read_error_code_or_none(body: bytes) -> Any:
     """Return the code of a response that is an error; None for one without."""
     try:
         return msgspec.json.decode(body)["error"]["code"]

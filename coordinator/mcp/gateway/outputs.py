@@ -10,7 +10,7 @@ BLOCKS = ("content", "contents", "messages")  # of a call, a resource, a prompt
 LONGEST_OUTPUT = 64 * 1024  # bytes of a result that a timeline keeps
 
 
-def build_timeline_output(response: bytes | None) -> tuple[Any, str | None]:
+def build_timeline_output_and_error(response: bytes | None) -> tuple[Any, str | None]:
     """Return a response's result as a timeline keeps it, and what it says went wrong."""
     if response is None:
         return None, None
@@ -27,7 +27,7 @@ def build_timeline_output(response: bytes | None) -> tuple[Any, str | None]:
     blocks: list[Any] = next((result[name] for name in BLOCKS if isinstance(result.get(name), list)), [])
     content = [strip_binary_data(block) for block in blocks]
     if len(response) > LONGEST_OUTPUT:
-        content = [shorten_text_block(one) for one in content[:20]]
+        content = [shorten_or_omit_block(one) for one in content[:20]]
     failed = "The tool reports a failure." if result.get("isError") is True else None
     return {"content": content} | {
         name: result[name]
@@ -52,7 +52,7 @@ def strip_binary_data(block: Any) -> Any:
     return shown_parts | {name: strip_binary_data(value) for name, value in inner.items()}
 
 
-def shorten_text_block(block: Any) -> Any:
+def shorten_or_omit_block(block: Any) -> Any:
     if not isinstance(block, dict) or not isinstance(block.get("text"), str):
         return {"type": "text", "text": "(left out: the result is long)"}
     text = block["text"]

@@ -230,7 +230,7 @@ def can_program_see_tool(rules: Sequence[DecisionRule], agent_id: str, program: 
     return True
 
 
-def judge_gateway_request_from_database(
+def load_ruling_and_access_verdict(
     server: UpstreamServer,
     name: str,
     caller: GatewayCaller,

@@ -52,7 +52,7 @@ def can_client_answer_server_request(capabilities: dict[str, Any], method: str) 
     return isinstance(capabilities.get(ASKABLE.get(method, "")), dict)
 
 
-def parse_server_request(data: bytes) -> ServerRequest | None:
+def parse_server_request_or_none(data: bytes) -> ServerRequest | None:
     """Return the request that a message on a stream is; None for another message, and for one that is always free."""
     try:
         fields = _fields(data)
@@ -86,7 +86,7 @@ def find_server_requests_in_response(response: bytes) -> list[ServerRequest]:
     return required
 
 
-def rebuild_input_required_result(response: bytes) -> bytes | None:
+def rebuild_input_required_or_none(response: bytes) -> bytes | None:
     """Return the result of a request with what it asks written as it was judged.
 
     None where clients may read in two ways what it asks.

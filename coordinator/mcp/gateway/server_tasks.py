@@ -44,28 +44,28 @@ def find_started_task_id(response: bytes) -> str | None:
 
 def list_task_ids(response: bytes) -> list[str]:
     """Return the ids of the tasks that a response to tasks/list names."""
-    return [task_id for task_id, _ in parse_task_list(response) if task_id is not None]
+    return [task_id for task_id, _ in parse_task_list_with_ids(response) if task_id is not None]
 
 
-def filter_listed_tasks_of_caller(response: bytes, own: Collection[str]) -> bytes:
+def filter_task_list_response(response: bytes, own: Collection[str]) -> bytes:
     """Return a response to tasks/list without the tasks that are not among `own`; the others as the bytes that came."""
     fields = _fields(response)
     if "result" not in fields:
         return response
-    own_tasks = [raw for task_id, raw in parse_task_list(response) if task_id in own]
+    own_tasks = [raw for task_id, raw in parse_task_list_with_ids(response) if task_id in own]
     result = _fields(fields["result"]) | {"tasks": msgspec.Raw(_encode(own_tasks))}
     return _encode(fields | {"result": msgspec.Raw(_encode(result))})
 
 
-def parse_task_list(response: bytes) -> list[tuple[str | None, msgspec.Raw]]:
+def parse_task_list_with_ids(response: bytes) -> list[tuple[str | None, msgspec.Raw]]:
     try:
         tasks = _items(_fields(_fields(response)["result"])["tasks"])
     except (msgspec.MsgspecError, KeyError):
         return []
-    return [(parse_task_id(raw), raw) for raw in tasks]
+    return [(parse_task_id_or_none(raw), raw) for raw in tasks]
 
 
-def parse_task_id(task: msgspec.Raw) -> str | None:
+def parse_task_id_or_none(task: msgspec.Raw) -> str | None:
     try:
         return msgspec.json.decode(task, type=TaskReference).taskId
     except msgspec.MsgspecError:

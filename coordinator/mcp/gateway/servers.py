@@ -101,13 +101,13 @@ class UpstreamServer:
             if name_in_calls(self.name) in list_server_names_in_calls(namesake)
         ]
 
-    def find_tool_limits(self, tool: str) -> CallLimits:
+    def effective_limits_for_tool(self, tool: str) -> CallLimits:
         """Return what holds for calls of a tool, or for other requests where it is WHOLE_SERVER."""
-        return call_limits.find_tool_call_limits(self.limits, tool)
+        return call_limits.effective_call_limits_for_tool(self.limits, tool)
 
     def find_call_seconds(self, tool: str = WHOLE_SERVER) -> int:
         """Return how long a call of a tool may take."""
-        return self.find_tool_limits(tool).call_seconds or self.call_seconds
+        return self.effective_limits_for_tool(tool).call_seconds or self.call_seconds
 
     def find_server_shadowing_own_tool(self, tool: str) -> str | None:
         """Return the server that rules, hooks and people take a call of this tool for, where it is another one."""
@@ -131,9 +131,9 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
     accepted_definitions = dict(mcp_tools.with_declined_definition().values_list("name", "accepted"))
     for tool, content in accepted_definitions.items():
         declared[tool] = param_headers.find_headers_declared_in_schema((content or {}).get("inputSchema"))
-    limits = call_limits.load_call_limits(name)
+    limits = call_limits.load_call_limits_by_tool(name)
     is_cached = any(tool_limits.cache_seconds for tool_limits in limits.values())
-    read_only = find_read_only_tools(name) if is_cached else frozenset()
+    read_only = load_read_only_tool_names(name) if is_cached else frozenset()
     tools = {
         tool: ListedTool(
             definition,
@@ -157,10 +157,10 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
             "short_description",
         )
     }
-    namesakes = find_servers_with_same_call_name(name)
+    namesakes = list_servers_sharing_name_prefix(name)
     try:
         headers = tuple(credentials.load_credential_headers(name))
-        target = build_upstream_address(row, upstream)
+        target = build_upstream_address_or_none(row, upstream)
     except SignalboxError as problem:
         return UpstreamServer(
             name, None, f"cannot be used: {problem.detail}", tools=tools, namesakes=namesakes
@@ -185,7 +185,7 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
     )
 
 
-def find_read_only_tools(server_id: str) -> frozenset[str]:
+def load_read_only_tool_names(server_id: str) -> frozenset[str]:
     """Return the tools whose accepted definition, which the server lists, says that they only read."""
     hinting = McpTool.objects.filter(server_id=server_id, accepted__contains=READ_ONLY_HINT)
     unchanged = hinting.filter(definition_hash=models.F("accepted_hash")).values_list("name", "accepted")
@@ -224,7 +224,7 @@ def find_server_name_of_tool(tool: str) -> str | None:
     return max(matching_names, key=len, default=None)
 
 
-def find_servers_with_same_call_name(name: str) -> tuple[str, ...]:
+def list_servers_sharing_name_prefix(name: str) -> tuple[str, ...]:
     own = name_in_calls(name)
     mcp_server_rows = McpServer.objects.exclude(pk=name).order_by("pk").values_list("pk", flat=True)
     return tuple(
@@ -234,7 +234,7 @@ def find_servers_with_same_call_name(name: str) -> tuple[str, ...]:
     )
 
 
-def build_upstream_address(row: McpServer, upstream: McpUpstream | None) -> UpstreamAddress | None:
+def build_upstream_address_or_none(row: McpServer, upstream: McpUpstream | None) -> UpstreamAddress | None:
     if upstream is not None and upstream.transport == Transport.HTTP:
         return parse_upstream_url(upstream.url or "", private=upstream.private_network)
     if not row.command:

@@ -40,7 +40,7 @@ def seal_call_state(state: WaitState | ContinuationState) -> str:
     return PREFIX + seal_for_purpose(SEALED_AS, json.dumps({"kind": kind, **asdict(state)}).encode()).decode()
 
 
-def unseal_call_state(text: object) -> WaitState | ContinuationState | None:
+def unseal_call_state_or_none(text: object) -> WaitState | ContinuationState | None:
     """Return a state of ours that is not over; None for anything else."""
     if not isinstance(text, str) or not text.startswith(PREFIX):
         return None

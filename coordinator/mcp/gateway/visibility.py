@@ -27,7 +27,7 @@ def has_reachable_tool(agent_id: str, now: datetime) -> bool:
     return False
 
 
-def find_visible_tools(caller: GatewayCaller, now: datetime, *columns: str) -> list[tuple[Any, ...]]:
+def load_visible_tool_rows(caller: GatewayCaller, now: datetime, *columns: str) -> list[tuple[Any, ...]]:
     """Return all tools that an agent may see: of each its server, its name and these columns."""
     rules, policy = (
         tool_rules.load_saved_tool_rules(),
@@ -49,7 +49,7 @@ def hash_visible_tools(caller: GatewayCaller, now: datetime, collection_name: st
     """Return a digest of all tools that an agent is shown, of a collection if one is named, with their definitions."""
     collection = None if collection_name is None else load_collection_tools(collection_name)
     shown_tools = tool_search.load_shown_tools(caller.agent_id)
-    visible_tools = find_visible_tools(caller, now, "definition_hash", "short_for", "short_description")
+    visible_tools = load_visible_tool_rows(caller, now, "definition_hash", "short_for", "short_description")
     if collection_name is not None:
         visible_tools = [
             tool for tool in visible_tools if collection and collection.has_tool(tool[0], tool[1])

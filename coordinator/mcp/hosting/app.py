@@ -50,7 +50,7 @@ class StdioHost:
         }
         backend = await self._pool.get_or_create_backend(unquote(match[1]), headers.get(CALLER, ""))
         session_id = headers.get(SESSION)
-        session = backend.get_stdio_session_and_touch(session_id) if session_id else None
+        session = backend.require_and_touch_stdio_session(session_id) if session_id else None
         if scope["method"] == "POST":
             post = ClientPost(backend, session, headers.get(ASKER, ""), receive, send)
             await post.answer_posted_message(when_ready=WHEN_READY in headers)
@@ -82,7 +82,7 @@ class ClientPost:
         elif message.method == INITIALIZE and message.id is not None:
             await self.answer_initialize_with_session(message)
         elif message.is_request:
-            await self.forward_posted_request(message)
+            await self.forward_request_and_send_answer(message)
         else:
             await self._backend.forward_client_message(message, self._session)
             await send_asgi_empty_response(self._send, 202)
@@ -109,8 +109,8 @@ class ClientPost:
         answer = envelopes.build_result_line(message.id or b"null", greeting)
         await send_asgi_response_body(self._send, 200, answer, [(SESSION.encode(), session.id.encode())])
 
-    async def forward_posted_request(self, message: Envelope) -> None:
-        number, stream = await self._backend.send_client_request(message, self._session)
+    async def forward_request_and_send_answer(self, message: Envelope) -> None:
+        number, stream = await self._backend.send_request_and_open_stream(message, self._session)
         client_gone = asyncio.ensure_future(wait_until_client_gone(self._receive))
         sending = asyncio.ensure_future(self.send_answer_as_json_or_sse(stream))
         try:

@@ -134,9 +134,9 @@ class StdioBackend:
     async def ensure_process_initialized(self, session: StdioSession | None) -> None:
         """Have the process started and greeted. Raises ServerNotOffered."""
         if session is None:
-            await self.ensure_process_started()
+            await self.get_or_start_process()
         else:
-            await self.ensure_initialize_answer(session.params)
+            await self.get_or_request_initialize_answer(session.params)
 
     # --- sessions ---------------------------------------------------------------------------------------
 
@@ -151,12 +151,12 @@ class StdioBackend:
         if self._greeted_with not in (None, params) and not self._sessions and self.is_idle:
             await self.stop_stdio_process()  # no session is left that was sent another answer
             self._greeted_with = None
-        greeting = await self.ensure_initialize_answer(params)
+        greeting = await self.get_or_request_initialize_answer(params)
         session = StdioSession(secrets.token_urlsafe(24), params, asker)
         self._sessions[session.id] = session
         return session, greeting
 
-    def get_stdio_session_and_touch(self, session_id: str) -> StdioSession:
+    def require_and_touch_stdio_session(self, session_id: str) -> StdioSession:
         """Return a session. Raises NotFound: its client begins another one."""
         stdio_session = self._sessions.get(session_id)
         if stdio_session is None:
@@ -191,7 +191,7 @@ class StdioBackend:
 
     # --- what callers say -------------------------------------------------------------------------------
 
-    async def send_client_request(
+    async def send_request_and_open_stream(
         self, message: Envelope, session: StdioSession | None
     ) -> tuple[int, MessageStream]:
         """Send a request; return its number and where its answer comes. Raises what `_running` does."""
@@ -200,19 +200,19 @@ class StdioBackend:
         if len(self._under_way) >= MOST_UNDER_WAY:
             raise ServerNotOffered("Too many requests to this server are under way.")
         if session is not None:
-            await self.ensure_initialize_answer(session.params)
-        running = await self.ensure_process_started()
+            await self.get_or_request_initialize_answer(session.params)
+        running = await self.get_or_start_process()
         number, token = self.allocate_request_number(), message.progress_token
         sent_token = token
         if token is not None and any(token == pending.sent_token for pending in self._under_way.values()):
             sent_token = b'"sbx-%d"' % number
-            message = message.replace_progress_token(sent_token)
+            message = message.copy_with_progress_token(sent_token)
         stream = MessageStream()
         self._under_way[number] = PendingRequest(session, own_id, stream, token, sent_token)
         self.used_at = time.monotonic()
         try:
             await running.send_server_line(
-                message.replace_message_id(b"%d" % number).encode_as_jsonrpc_line()
+                message.copy_with_message_id(b"%d" % number).encode_as_jsonrpc_line()
             )
         except OSError:
             self.answer_pending_request(
@@ -236,7 +236,7 @@ class StdioBackend:
             pending_number = number_of.get(message.get_message_param("requestId") or b"")
             if pending_number is None:
                 return
-            message = message.replace_message_param("requestId", b"%d" % pending_number)
+            message = message.copy_with_message_param("requestId", b"%d" % pending_number)
             self._under_way.pop(pending_number).stream.put(b"", last=True)
         try:
             await self._process.send_server_line(message.encode_as_jsonrpc_line())
@@ -248,9 +248,9 @@ class StdioBackend:
         if self._under_way.pop(number, None) is None or self._process is None:
             return
         cancellation = {"requestId": number, "reason": "The client has gone away."}
-        self.schedule_send_to_server(envelopes.build_notification_line(CANCELLED, cancellation))
+        self.schedule_send_or_kill_process(envelopes.build_notification_line(CANCELLED, cancellation))
 
-    def schedule_send_to_server(self, line: bytes) -> None:
+    def schedule_send_or_kill_process(self, line: bytes) -> None:
         if len(self._background_tasks) >= MAX_BACKGROUND_TASKS:
             self.kill_process("It does not read its input.")
         else:
@@ -269,7 +269,7 @@ class StdioBackend:
 
     # --- what the server says ---------------------------------------------------------------------------
 
-    def receive_server_line(self, line: bytes) -> None:
+    def parse_and_dispatch_server_line(self, line: bytes) -> None:
         try:
             message = envelopes.parse_envelope(line)
         except envelopes.InvalidEnvelope:
@@ -287,7 +287,7 @@ class StdioBackend:
         waiting = self._under_way.get(number)
         if waiting is not None:
             self.answer_pending_request(
-                number, message.replace_message_id(waiting.id).encode_as_jsonrpc_line()
+                number, message.copy_with_message_id(waiting.id).encode_as_jsonrpc_line()
             )
 
     def answer_pending_request(self, number: int, answer: bytes) -> None:
@@ -322,7 +322,7 @@ class StdioBackend:
             if askers
             else "Nobody waits."
         )
-        self.schedule_send_to_server(envelopes.build_error_line(number, REFUSED, error_message))
+        self.schedule_send_or_kill_process(envelopes.build_error_line(number, REFUSED, error_message))
 
     def kill_process(self, text: str) -> None:
         if self._process is not None:
@@ -336,7 +336,7 @@ class StdioBackend:
                     progress_token = (
                         message
                         if pending.token == token
-                        else message.replace_progress_token(pending.token or token)
+                        else message.copy_with_progress_token(pending.token or token)
                     )
                     pending.stream.put(progress_token.encode_as_jsonrpc_line())
             return
@@ -353,17 +353,17 @@ class StdioBackend:
 
     # --- the process ------------------------------------------------------------------------------------
 
-    async def ensure_initialize_answer(self, params: bytes) -> bytes:
+    async def get_or_request_initialize_answer(self, params: bytes) -> bytes:
         """Return what the server answered to `initialize`, after sending it to a process that has not had it."""
-        running = await self.ensure_process_started()
+        running = await self.get_or_start_process()
         async with self._starting:
             if self._greeting is not None:
                 return self._greeting
             if running is not self._process:
                 raise ServerNotOffered(self.describe_process_end())
-            return await self.initialize_process(running, self._greeted_with or params)
+            return await self.initialize_process_and_return_answer(running, self._greeted_with or params)
 
-    async def initialize_process(self, running: ServerProcess, params: bytes) -> bytes:
+    async def initialize_process_and_return_answer(self, running: ServerProcess, params: bytes) -> bytes:
         number, stream = self.allocate_request_number(), MessageStream()
         self._under_way[number] = PendingRequest(None, b"0", stream, None, None)
         try:
@@ -385,7 +385,7 @@ class StdioBackend:
         self._greeting, self._greeted_with = bytes(result), params
         return self._greeting
 
-    async def ensure_process_started(self) -> ServerProcess:
+    async def get_or_start_process(self) -> ServerProcess:
         """Return the process, started where it is not. Raises ServerNotOffered."""
         async with self._starting:
             if self._process is not None:
@@ -414,7 +414,7 @@ class StdioBackend:
                 await asyncio.to_thread(configuration.build_isolated_server_command_line),
                 configuration.environment,
                 configuration.folder,
-                self.receive_server_line,
+                self.parse_and_dispatch_server_line,
                 lambda status, fault: self.handle_process_end(number, status, fault),
             )
         except SignalboxError as problem:  # it may not be started as it is configured
@@ -425,7 +425,7 @@ class StdioBackend:
             self.record_failure_and_back_off(f"{configuration.command[0]} cannot be started: {reason}.")
             raise ServerNotOffered(self._last_words) from None
         self._process, self._started_at, self._greeting = started, time.monotonic(), None
-        self.report_process_state("running")
+        self.schedule_process_state_report("running")
         return started
 
     def handle_process_end(self, number: int, status: int, reason: str) -> None:
@@ -446,7 +446,7 @@ class StdioBackend:
         self._last_words = text
         pause = 0.0 if self._failures == 1 else min(LONGEST_PAUSE, 2.0 ** (self._failures - 1))
         self._not_before = time.monotonic() + pause
-        self.report_process_state("failed")
+        self.schedule_process_state_report("failed")
 
     def fail_pending_requests(self, text: str) -> None:
         self._greeting = None
@@ -469,9 +469,9 @@ class StdioBackend:
                 return
             self.fail_pending_requests(text)
             await running.stop_gracefully()
-            self.report_process_state("stopped")
+            self.schedule_process_state_report("stopped")
 
-    def report_process_state(self, state: str) -> None:
+    def schedule_process_state_report(self, state: str) -> None:
         running = self._process
         process_state = ProcessState(
             state, running.pid if running else None, self._last_words, self._starts, self._failures

@@ -128,7 +128,7 @@ def become_reaper_of_orphans() -> None:
 def kill_orphaned_processes() -> None:
     """End whatever a host that has ended left behind, and take note of its end."""
     for _ in range(20):
-        children = list_child_processes()
+        children = list_child_process_ids()
         for child in children:
             with contextlib.suppress(OSError):
                 os.kill(child, signal.SIGKILL)
@@ -140,7 +140,7 @@ def kill_orphaned_processes() -> None:
         time.sleep(0.05)
 
 
-def list_child_processes() -> list[int]:
+def list_child_process_ids() -> list[int]:
     child_pids: list[int] = []
     with contextlib.suppress(OSError):
         for task in os.listdir("/proc/self/task"):

@@ -49,7 +49,7 @@ class BackendPool:
         caller_digest = "" if configuration.shared else hashlib.sha256(caller.encode()).hexdigest()[:16]
         backend = self._backends.get((server_id, caller_digest))
         if backend is None:
-            report_state = functools.partial(self.save_process_state, server_id, caller_digest)
+            report_state = functools.partial(self.save_process_state_or_log, server_id, caller_digest)
             backend = self._backends[server_id, caller_digest] = StdioBackend(
                 configuration, report_state, self.require_free_process_slot
             )
@@ -92,7 +92,7 @@ class BackendPool:
                 retry_after=30,
             )
 
-    async def save_process_state(self, server_id: str, whose: str, state: ProcessState) -> None:
+    async def save_process_state_or_log(self, server_id: str, whose: str, state: ProcessState) -> None:
         try:
             await self._report_state(server_id, whose, state)
         except Exception:

@@ -41,7 +41,7 @@ class StdioConfiguration:
 
     def build_isolated_server_command_line(self) -> list[str]:
         """Return what is started. Raises NotIsolated, Invalid, OSError where there is no such program."""
-        return isolation.build_isolated_command_line(self.command, self.folder, self.isolation)
+        return isolation.prepare_isolated_command_line(self.command, self.folder, self.isolation)
 
     @property
     def configuration_digest(self) -> str:

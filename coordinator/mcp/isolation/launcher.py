@@ -35,7 +35,7 @@ def main() -> int:
     os.umask(0o077)
     connection = socket.socket(fileno=os.dup(0))
     connection.settimeout(REQUEST_SECONDS)
-    request, files = receive_launch_request(connection)
+    request, files = receive_launch_request_and_files(connection)
     connection.settimeout(None)
     with provide_program_folder(str(request["folder"])) as folder:
         own = {"HOME": str(folder), "TMPDIR": str(folder), "PWD": str(folder)}
@@ -58,7 +58,7 @@ def main() -> int:
     return 0
 
 
-def receive_launch_request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+def receive_launch_request_and_files(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Return the request and the three files that come with it."""
     head, files, _, _ = socket.recv_fds(connection, LENGTH_BYTES, 3)
     length = int.from_bytes(head, "big")

@@ -201,12 +201,12 @@ def find_bubblewrap_problem() -> str:
     global _last_probe  # noqa: PLW0603 - what this process knows of its machine
     with _probing:
         if _last_probe is None or _last_probe[0] < time.monotonic():
-            problem = probe_bubblewrap()
+            problem = probe_bubblewrap_and_describe_problem()
             _last_probe = (time.monotonic() + PROBE_AGAIN_SECONDS if problem else float("inf"), problem)
         return _last_probe[1]
 
 
-def probe_bubblewrap() -> str:
+def probe_bubblewrap_and_describe_problem() -> str:
     if not sys.platform.startswith("linux"):
         return "bubblewrap needs Linux"
     if shutil.which("bwrap") is None:
@@ -235,7 +235,7 @@ def require_isolation_available(isolation: Isolation) -> None:
 # --- the command line -----------------------------------------------------------------------------------
 
 
-def build_isolated_command_line(command: Sequence[str], folder: Path, isolation: Isolation) -> list[str]:
+def prepare_isolated_command_line(command: Sequence[str], folder: Path, isolation: Isolation) -> list[str]:
     """Return what to start in place of `command`, which gets `folder` as its own.
 
     Raises IsolationUnavailable; OSError where there is no such program; UnprocessableRequest where it is
@@ -275,16 +275,16 @@ def prepare_folder_and_bubblewrap_command(
     options += build_mount_options(command, own, isolation)
     options += ["--remount-ro", "/", "--chdir", str(own), "--cap-drop", "ALL"]
     if not is_root:
-        return [find_program_path("bwrap"), *options, "--", *command]
+        return [require_program_path("bwrap"), *options, "--", *command]
     # Root outside would be root over every file that is shown: it becomes the user that owns nothing.
     for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_DAC_READ_SEARCH"):
         options += ["--cap-add", capability]
     # By its path: the program's own PATH may name folders that it can write to, and root is not its own yet.
     become_nobody = [
-        find_program_path("setpriv"), f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all",
+        require_program_path("setpriv"), f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all",
         "--bounding-set=-all", "--no-new-privs", "--",
     ]  # fmt: skip
-    return [find_program_path("bwrap"), *options, "--", *become_nobody, *command]
+    return [require_program_path("bwrap"), *options, "--", *become_nobody, *command]
 
 
 def build_mount_options(command: Sequence[str], own: Path, isolation: Isolation) -> list[str]:
@@ -374,7 +374,7 @@ class MountOptions:
         return any(folder.is_relative_to(mounted_path) for mounted_path in self._visible_paths)
 
 
-def find_program_path(name: str) -> str:
+def require_program_path(name: str) -> str:
     """Return a program's path. Raises FileNotFoundError."""
     program_path = shutil.which(name)
     if program_path is None:
@@ -407,7 +407,7 @@ def iterate_program_dependencies(name: str, changeable: Sequence[Path]) -> Itera
 
     Nothing is followed from a file in a `changeable` folder.
     """
-    pending = [Path(find_program_path(name)).absolute()]
+    pending = [Path(require_program_path(name)).absolute()]
     for _ in range(MOST_LINKS):
         if not pending:
             return

@@ -40,9 +40,9 @@ class AnswerReservation:
     def grow_answer_reservation(self, more: int) -> None:
         """Count `more` bytes. Raises AnswerLimitExceeded."""
         by_caller, by_server = self._byte_limits.by_caller, self._byte_limits.by_server
-        if not by_caller.reserve_bytes_for_sender(self.caller, more, size=self.size, total=MAX_BYTES):
+        if not by_caller.try_reserve_sender_bytes(self.caller, more, size=self.size, total=MAX_BYTES):
             raise AnswerLimitExceeded("the caller already receives other large answers")
-        if not by_server.reserve_bytes_for_sender(self.server, more, size=self.size, total=MAX_BYTES):
+        if not by_server.try_reserve_sender_bytes(self.server, more, size=self.size, total=MAX_BYTES):
             by_caller.release_bytes_of_sender(self.caller, more)
             raise AnswerLimitExceeded("other large answers of this server are being received")
         self.size += more

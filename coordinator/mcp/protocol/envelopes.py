@@ -48,34 +48,34 @@ class Envelope:
     @property
     def progress_token(self) -> bytes | None:
         """The token in a request's `_meta`, or in a progress notification, as it came."""
-        params = decode_raw_json_members(self.fields.get("params"))
-        holder = params if self.method == _PROGRESS else decode_raw_json_members(params.get("_meta"))
+        params = decode_json_members_or_empty(self.fields.get("params"))
+        holder = params if self.method == _PROGRESS else decode_json_members_or_empty(params.get("_meta"))
         progress_token = holder.get("progressToken")
         return bytes(progress_token) if progress_token is not None else None
 
-    def replace_message_id(self, number: bytes) -> Envelope:
+    def copy_with_message_id(self, number: bytes) -> Envelope:
         return Envelope({**self.fields, "id": Raw(number)})
 
-    def replace_progress_token(self, token: bytes) -> Envelope:
+    def copy_with_progress_token(self, token: bytes) -> Envelope:
         """Return the message with another token where it has one."""
-        params = decode_raw_json_members(self.fields.get("params"))
+        params = decode_json_members_or_empty(self.fields.get("params"))
         if self.method == _PROGRESS:
             params["progressToken"] = Raw(token)
         else:
             params["_meta"] = Raw(
                 encode_raw_json_members(
-                    {**decode_raw_json_members(params.get("_meta")), "progressToken": Raw(token)}
+                    {**decode_json_members_or_empty(params.get("_meta")), "progressToken": Raw(token)}
                 )
             )
         return Envelope({**self.fields, "params": Raw(encode_raw_json_members(params))})
 
     def get_message_param(self, name: str) -> bytes | None:
         """Return one of the params as it came."""
-        param_value = decode_raw_json_members(self.fields.get("params")).get(name)
+        param_value = decode_json_members_or_empty(self.fields.get("params")).get(name)
         return bytes(param_value) if param_value is not None else None
 
-    def replace_message_param(self, name: str, value: bytes) -> Envelope:
-        params = {**decode_raw_json_members(self.fields.get("params")), name: Raw(value)}
+    def copy_with_message_param(self, name: str, value: bytes) -> Envelope:
+        params = {**decode_json_members_or_empty(self.fields.get("params")), name: Raw(value)}
         return Envelope({**self.fields, "params": Raw(encode_raw_json_members(params))})
 
     def encode_as_jsonrpc_line(self) -> bytes:
@@ -128,7 +128,7 @@ def build_result_line(number: bytes, raw: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":' + number + b',"result":' + raw + b"}"
 
 
-def decode_raw_json_members(raw: Raw | None) -> dict[str, Raw]:
+def decode_json_members_or_empty(raw: Raw | None) -> dict[str, Raw]:
     if raw is None:
         return {}
     try:

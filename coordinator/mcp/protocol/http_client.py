@@ -331,7 +331,7 @@ async def read_answer_head(
     chunked = headers.get("transfer-encoding", "").lower() == "chunked"
     if not chunked and "transfer-encoding" in headers:
         raise UpstreamFailed("sent its answer in an unknown transfer encoding", may_have_run=True)
-    length = None if chunked else parse_content_length(headers, status, method)
+    length = None if chunked else parse_content_length_or_none(headers, status, method)
     goes_on = lines[0].startswith(b"HTTP/1.1") and "close" not in headers.get("connection", "").lower()
     goes_on = goes_on and (chunked or length is not None)
     return UpstreamAnswer(status, headers, client, target, connection, length, chunked, goes_on)
@@ -357,7 +357,7 @@ def parse_answer_headers(lines: Sequence[bytes]) -> dict[str, str]:
     return header_values
 
 
-def parse_content_length(headers: dict[str, str], status: int, method: str) -> int | None:
+def parse_content_length_or_none(headers: dict[str, str], status: int, method: str) -> int | None:
     if status in NO_BODY or method == "HEAD":
         return 0
     content_length = headers.get("content-length")

@@ -52,12 +52,10 @@ async def discover_authorization_endpoints(
 
     `private` allows addresses of this network, as for the server itself.
     """
-    challenge = await fetch_unauthenticated_response(http, server_url, private=private)
-    resource = await fetch_resource_metadata(http, server_url, challenge, private=private)
+    challenge = await fetch_www_authenticate_challenge(http, server_url, private=private)
+    resource = await fetch_resource_metadata_or_none(http, server_url, challenge, private=private)
     issuer = str(resource.authorization_servers[0]) if resource else None
-    metadata, own_issuer = await fetch_authorization_server_metadata(
-        http, issuer, server_url, private=private
-    )
+    metadata, own_issuer = await fetch_server_metadata_and_issuer(http, issuer, server_url, private=private)
     if "S256" not in (metadata.code_challenge_methods_supported or ()):
         raise AuthorizationFailed(
             f"The authorization server {own_issuer[:300]} does not say that it supports PKCE (S256), so a sign-in "
@@ -83,7 +81,7 @@ async def discover_authorization_endpoints(
     )
 
 
-async def fetch_unauthenticated_response(
+async def fetch_www_authenticate_challenge(
     http: HttpClient, server_url: str, *, private: bool
 ) -> httpx2.Response:
     """Return the server's answer to a request without a token, which may say where its metadata is."""
@@ -99,7 +97,7 @@ async def fetch_unauthenticated_response(
     )
 
 
-async def fetch_resource_metadata(
+async def fetch_resource_metadata_or_none(
     http: HttpClient, server_url: str, challenge: httpx2.Response, *, private: bool
 ) -> ProtectedResourceMetadata | None:
     """Return what the server says of itself (RFC 9728); None where it says nothing."""
@@ -124,7 +122,7 @@ async def fetch_resource_metadata(
     return None
 
 
-async def fetch_authorization_server_metadata(
+async def fetch_server_metadata_and_issuer(
     http: HttpClient, issuer: str | None, server_url: str, *, private: bool
 ) -> tuple[OAuthMetadata, str]:
     """Return what the authorization server says of itself (RFC 8414, OpenID Connect Discovery), and its issuer.

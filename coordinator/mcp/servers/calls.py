@@ -11,7 +11,7 @@ from django.db.models import Count, Max, Q
 from coordinator.lib import instants
 from coordinator.mcp.servers.names import PREFIX, find_server_tools_meant_by_call
 from coordinator.models import Event
-from coordinator.models.agent_names import find_linked_agents_of_names
+from coordinator.models.agent_names import load_linked_agents_by_name
 from coordinator.models.gateway import BY_GATEWAY
 
 
@@ -36,7 +36,7 @@ def split_call_into_server_and_tool(call: str, server_ids: Iterable[str]) -> tup
 def count_tool_calls_by_agent_since(start: datetime, server_ids: Iterable[str]) -> list[ToolCallCount]:
     """Return the calls that were received from `start` on, of these servers, by agent and tool."""
     servers, rows = list(server_ids), list(iterate_call_counts(start))
-    agents = find_linked_agents_of_names(agent_name for agent_name, *_ in rows)
+    agents = load_linked_agents_by_name(agent_name for agent_name, *_ in rows)
     call_counts = []
     for agent_name, call, count, last in rows:
         server_tool = split_call_into_server_and_tool(call, servers)

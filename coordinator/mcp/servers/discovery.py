@@ -72,7 +72,7 @@ def start_server_for_tool_discovery(
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(  # noqa: S603 - an allowed command, without a shell
-            isolation.build_isolated_command_line([command, *args], folder, isolation_level),
+            isolation.prepare_isolated_command_line([command, *args], folder, isolation_level),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

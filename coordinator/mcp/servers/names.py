@@ -56,7 +56,7 @@ def find_server_tools_meant_by_call(call: str, server_ids: Iterable[str]) -> lis
     if not call.startswith(PREFIX):
         return []
     names = [(server_id, name) for server_id in server_ids for name in list_server_names_in_calls(server_id)]
-    inner = unwrap_gateway_call_name(call)
+    inner = unwrap_gateway_call_or_none(call)
     return sorted(
         {
             *find_tools_with_longest_server_name(call, names),
@@ -94,7 +94,7 @@ def refuse_reserved_gateway_name(server_id: str) -> None:
         )
 
 
-def unwrap_gateway_call_name(call: str) -> str | None:
+def unwrap_gateway_call_or_none(call: str) -> str | None:
     """Return the call that is meant where one goes through Signalbox's gateway, else None."""
     rest = call.removeprefix(f"{PREFIX}{GATEWAY}__")
     return f"{PREFIX}{rest}" if rest != call and "__" in rest else None

@@ -48,7 +48,7 @@ def upstream_token_seal_purpose(server_id: str, user_id: int | None, name: str) 
     return "\x1f".join(("mcp-oauth", server_id, "" if user_id is None else str(user_id), name))
 
 
-def seal_token(server_id: str, user_id: int | None, name: str, token: str) -> str | None:
+def seal_token_or_none(server_id: str, user_id: int | None, name: str, token: str) -> str | None:
     """Return a token as it is stored; None for an empty one. Raises SignInNeeded without the keys to seal it."""
     if not token:
         return None
@@ -68,8 +68,10 @@ def unseal_token(server_id: str, user_id: int | None, name: str, sealed: str | N
         raise SignInNeeded(f"The sign-in at the server {server_id} cannot be read: {problem}") from None
 
 
-def reseal_token(server_id: str, user_id: int | None, name: str, sealed: str | None) -> str | None:
+def reseal_token_with_newest_key(
+    server_id: str, user_id: int | None, name: str, sealed: str | None
+) -> str | None:
     """Return a stored token sealed with the newest key; the same text where it is so already."""
     if not sealed or keyring.sealing_key_id(sealed) == keyring.load_newest_key_id():
         return sealed
-    return seal_token(server_id, user_id, name, unseal_token(server_id, user_id, name, sealed))
+    return seal_token_or_none(server_id, user_id, name, unseal_token(server_id, user_id, name, sealed))

@@ -54,7 +54,7 @@ def list_stdio_tools(process: subprocess.Popen[bytes], *, within: float, most_by
     stderr_tail = StderrTail(process.stderr.fileno())
     outcome = anyio.run(list_tools_or_return_timeout_error, process, stderr_tail, within, most_bytes)
     if isinstance(outcome, UnprocessableRequest):
-        stderr_tail.read_available_stderr()
+        stderr_tail.read_stderr_and_check_open()
         raise UnprocessableRequest(f"{outcome.detail}{stderr_tail}")
     return outcome
 
@@ -235,10 +235,10 @@ class StderrTail:
 
     async def collect_stderr_tail(self) -> None:
         await anyio.wait_readable(self._pipe)
-        while self.read_available_stderr():
+        while self.read_stderr_and_check_open():
             await anyio.wait_readable(self._pipe)
 
-    def read_available_stderr(self) -> bool:
+    def read_stderr_and_check_open(self) -> bool:
         """Take what is there now; False at the end."""
         try:
             chunk = os.read(self._pipe, READ_BYTES)

@@ -64,7 +64,7 @@ def check_uncopied_bucket_files(copied: BackupManifest | None = None) -> BucketF
         return None
     bucket_files = BucketFiles(files=len(rows), bytes=sum(size for _pk, _name, size in rows))
     try:
-        store = stores.find_attachment_store(FilePlace.S3)
+        store = stores.require_attachment_store(FilePlace.S3)
         bucket_files.where = store.describe_file_location("").rstrip("/")
         sizes_by_name = {file.name: file.size for file in store.iterate_stored_files()}
         bucket_files.missing = [pk for pk, name, size in rows if sizes_by_name.get(name or "") != size]
@@ -85,7 +85,10 @@ def copy_bucket_files(folder: Path, manifest: BackupManifest) -> None:
         if name in manifest.files or not is_path_below(folder / stores.FOLDER, folder / name):
             continue
         try:
-            with attachments.open_attachment(row) as file, attachments.translate_attachment_read_errors(row):
+            with (
+                attachments.open_attachment(row) as file,
+                attachments.translate_read_errors_during_block(row),
+            ):
                 manifest.files[name] = write_synced_stream(file, folder / name)
         except (ServiceBusy, StoredDataCorrupt, NotFound) as problem:
             (folder / name).unlink(missing_ok=True)

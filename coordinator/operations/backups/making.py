@@ -69,7 +69,7 @@ def make_backup(target: Path, now: datetime, *, say: Say, with_bucket: bool = Fa
             with_bucket = with_bucket and buckets.has_stored_files_table()
             bucket_bytes = buckets.sum_bucket_file_sizes() if with_bucket else 0
             folder_bytes = sum(
-                file.size for file in stores.find_attachment_store(FilePlace.FOLDER).iterate_stored_files()
+                file.size for file in stores.require_attachment_store(FilePlace.FOLDER).iterate_stored_files()
             )
             require_disk_space(unfinished, database_size_bytes() + folder_bytes + bucket_bytes)
             manifest = fill_backup_folder(unfinished, now, say, with_bucket=with_bucket)

@@ -40,7 +40,7 @@ def check_stored_files(now: datetime) -> Iterator[CheckResult]:
 
 def check_bucket_by_storing_file() -> CheckResult:
     store, name, data = (
-        stores.find_attachment_store(FilePlace.S3),
+        stores.require_attachment_store(FilePlace.S3),
         f"{stores.FOLDER}/doctor/{uuid.uuid4().hex}",
         b"doctor",
     )

@@ -111,7 +111,7 @@ def check_key_quotas(now: datetime) -> CheckResult:
     limit = settings.KEY_BYTES_PER_DAY
     if not limit:
         return passed_check("what keys store", "keys have no limit (SIGNALBOX_KEY_MIB_PER_DAY is 0)")
-    sums = key_quotas.bytes_stored_today(now)
+    sums = key_quotas.bytes_stored_today_by_key(now)
     full = ApiKey.objects.filter(pk__in=[key_id for key_id, size in sums.items() if size >= limit]).order_by(
         "name"
     )

@@ -19,7 +19,7 @@ from coordinator.mcp.servers.names import (
     PREFIX,
     find_server_tools_meant_by_call,
     name_in_calls,
-    unwrap_gateway_call_name,
+    unwrap_gateway_call_or_none,
 )
 from coordinator.models import DecidingRule, PermissionRequest
 from coordinator.policy.grants.access_requests import PERMISSION_TYPE as ACCESS
@@ -145,7 +145,7 @@ def find_server_tools_in_call_name(call: str, known_names: Iterable[str]) -> Ite
     if not call.startswith(PREFIX):
         return []
     called_tools = find_server_tools_meant_by_call(call, known_names)
-    server, separator, tool = (unwrap_gateway_call_name(call) or call)[len(PREFIX) :].partition("__")
+    server, separator, tool = (unwrap_gateway_call_or_none(call) or call)[len(PREFIX) :].partition("__")
     is_own = (
         separator and server and tool and (not called_tools or any(name == tool for _, name in called_tools))
     )

@@ -93,7 +93,7 @@ def parse_duration_or_moment_end(
     """Return the end that `words` name, which are what `text` says, in lower case; raise as `parse_grant_end` does."""
     words = re.sub(r"^(for|until|till) ", "", words)
     end = (
-        instants.parse_instant(text.strip())
+        instants.parse_instant_or_none(text.strip())
         or parse_duration_to_end(words, now)
         or parse_day_and_time(words, now, zone)
     )

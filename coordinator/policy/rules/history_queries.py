@@ -62,7 +62,7 @@ def evaluate_history_conditions(needs: HistoryNeeds, moment: TimedCall) -> CallH
 def count_repetitions(repetition: Repetition, moment: TimedCall) -> int:
     """Return how often the call was made, this time included, or how often its session met its last error."""
     if repetition.kind == MARKED_RESULT:
-        return has_recent_suspicious_result(moment, repetition.minutes)
+        return recent_suspicious_result_as_integer(moment, repetition.minutes)
     count = count_same_calls if repetition.kind == SAME_CALL else count_same_errors
     return count(moment, repetition.minutes, repetition.times)
 
@@ -88,7 +88,7 @@ def count_same_calls(moment: TimedCall, minutes: int, most: int) -> int:
     return max(count, 1)
 
 
-def has_recent_suspicious_result(moment: TimedCall, minutes: int) -> int:
+def recent_suspicious_result_as_integer(moment: TimedCall, minutes: int) -> int:
     """Return 1 where the session got a marked result in the minutes before the moment, else 0."""
     if not is_storable_text(moment.session_id):
         return 0
@@ -105,7 +105,7 @@ def count_same_errors(moment: TimedCall, minutes: int, most: int) -> int:
     for row in load_recent_session_events(moment, minutes, "post_tool"):
         if key is None and not row.error:
             return 0
-        error_key = normalize_error_for_comparison(row) if row.error else None
+        error_key = build_error_comparison_key(row) if row.error else None
         key = error_key if key is None else key
         count += error_key == key
         if count >= most:
@@ -113,7 +113,7 @@ def count_same_errors(moment: TimedCall, minutes: int, most: int) -> int:
     return count
 
 
-def normalize_error_for_comparison(row: SessionEvent) -> tuple[str, ...]:
+def build_error_comparison_key(row: SessionEvent) -> tuple[str, ...]:
     """Return by what an error is the same as another one: numbers, times and digests do not count."""
     text = " ".join(_NUMBERS.sub("#", row.error or "").split())
     return (

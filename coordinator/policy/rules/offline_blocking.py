@@ -31,19 +31,19 @@ def build_offline_tool_lines(
         if not rule.can_match_partial_call(caller):
             continue
         if does_rule_block_while_offline(rule):
-            lines.append((HOLD, expand_rule_tool_names(rule)))
+            lines.append((HOLD, join_expanded_rule_tool_names(rule)))
         elif (
             not rule.is_limited_to_some_calls
             and not tool_kinds.find_unknown_tool_kinds(rule.tool)
             and not wildcard_covers_other_servers(rule.tool, servers)
         ):
-            lines.append((FREE, expand_rule_tool_names(rule)))
+            lines.append((FREE, join_expanded_rule_tool_names(rule)))
     while lines and lines[-1][0] == FREE:
         lines.pop()
     return lines
 
 
-def expand_rule_tool_names(rule: DecisionRule) -> str:
+def join_expanded_rule_tool_names(rule: DecisionRule) -> str:
     """Return the names in the rule with each kind's tools: programs on agents' machines know names alone."""
     if tool_kinds.find_unknown_tool_kinds(rule.tool):
         return tool_kinds.EVERY_TOOL

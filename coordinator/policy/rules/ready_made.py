@@ -231,7 +231,7 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
 BY_NAME = {rule.name: rule for rule in (*READY_MADE_RULES, *ALLOWING_RULES)}
 
 
-def rules_with_ready_made_rule_set(
+def rules_with_ready_made_switched(
     rules: Iterable[DecisionRule], name: str, *, is_on: bool
 ) -> list[DecisionRule]:
     """Return the rules with the ready-made one, or without it. What is on already stays as people edited it.

@@ -99,7 +99,11 @@ def explain_too_wide_allow_folder(rule: DecisionRule) -> str:
         return ""
     named = [*parsed.folders, *(term.pattern for term in parsed.paths if not term.excludes)]
     wide = next(
-        (path for path in named if path in {"*", "**"} or is_home_or_system_folder(strip_wildcards(path))),
+        (
+            path
+            for path in named
+            if path in {"*", "**"} or is_home_or_system_folder(base_folder_of_path_pattern(path))
+        ),
         None,
     )
     if wide is None:
@@ -107,7 +111,7 @@ def explain_too_wide_allow_folder(rule: DecisionRule) -> str:
     return f"“{wide}” holds more than a project: the files of every project there, and of the system or its users."
 
 
-def strip_wildcards(path: str) -> str:
+def base_folder_of_path_pattern(path: str) -> str:
     """Return a path without the wildcards at its end: `/home/*` is everything below `/home`."""
     return re.sub(r"(/\*+)+$", "", path) or "/" if path.startswith(("/", "~")) else "."
 
@@ -190,12 +194,12 @@ def make_text_matching_pattern(pattern: str) -> str | None:
         return None
     budget = [MOST_SAMPLE_STEPS]
     try:
-        return "".join(generate_text_for_pattern_parts(parsed, budget))
+        return "".join(iterate_sample_text_pieces(parsed, budget))
     except (ValueError, RecursionError):
         return None
 
 
-def generate_text_for_pattern_parts(parts: Any, budget: list[int]) -> Iterator[str]:
+def iterate_sample_text_pieces(parts: Any, budget: list[int]) -> Iterator[str]:
     """Yield a text for each part of a parsed pattern: one repetition where there may be one, the first branch."""
     for kind, value in parts:
         budget[0] -= 1
@@ -213,11 +217,11 @@ def generate_text_for_pattern_parts(parts: Any, budget: list[int]) -> Iterator[s
         elif name in {"MAX_REPEAT", "MIN_REPEAT"}:
             least, _, repeated = value
             for _time in range(min(max(least, 1), 50)):
-                yield from generate_text_for_pattern_parts(repeated, budget)
+                yield from iterate_sample_text_pieces(repeated, budget)
         elif name == "SUBPATTERN":
-            yield from generate_text_for_pattern_parts(value[-1], budget)
+            yield from iterate_sample_text_pieces(value[-1], budget)
         elif name == "BRANCH":
-            yield from generate_text_for_pattern_parts(value[1][0], budget)
+            yield from iterate_sample_text_pieces(value[1][0], budget)
         elif name != "AT":
             raise ValueError(name)
 

@@ -379,13 +379,14 @@ def is_option_given(option: str, items: Sequence[Argument]) -> bool:
             if item.kind == VALUE and item.option == name and matches_command_word(text, value):
                 return True
         elif item.kind == OPTION and any(
-            is_same_option(given_option, name) for given_option, _ in iterate_clustered_options(text)
+            is_option_or_abbreviation(given_option, name)
+            for given_option, _ in iterate_clustered_options(text)
         ):
             return True
     return False
 
 
-def is_same_option(text: str, option: str) -> bool:
+def is_option_or_abbreviation(text: str, option: str) -> bool:
     if matches_command_word(text, option):
         return True
     # `--forc` is `--force` for most programs.
@@ -631,7 +632,7 @@ def do_command_terms_cover_command(terms: Sequence[CommandTerm], command: Simple
         return False
     if not command.words:
         return are_environment_assignments_covered((), command)
-    if command.is_transparent and command.has_standard_program:
+    if command.is_transparent and command.has_program_from_system_path:
         return has_only_harmless_options(
             command.lowercase_program_name, command.arguments
         ) and are_environment_assignments_covered(
@@ -671,7 +672,7 @@ def does_term_cover_command(term: CommandTerm, command: SimpleCommand) -> bool:
         matches_pattern(written if "/" in program_pattern else program, program_pattern, folds_case=False)
         for program_pattern in term.program
     )
-    is_known_place = command.has_standard_program or any(
+    is_known_place = command.has_program_from_system_path or any(
         "/" in program_pattern for program_pattern in term.program
     )
     if not (is_named and is_known_place and are_environment_assignments_covered(term.assignments, command)):

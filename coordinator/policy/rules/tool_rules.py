@@ -516,7 +516,7 @@ def decide_by_tool_rules(
         try:
             fits = rule.matches_call(tool, text, agent_id, program, server)
             if fits:
-                return ruling_of_matching_rule(rule, explain_match_by_unreadable_part(rule, tool, text))
+                return ruling_of_matching_rule(rule, explain_repetition_or_unreadable_match(rule, tool, text))
         except (re2.error, UnprocessableRequest):
             return ruling_for_unreadable_rule(rule)
     return NO_OPINION
@@ -532,7 +532,7 @@ def list_call_parts_matched_by_rule(rule: DecisionRule, tool: str, text: str) ->
         return ()
 
 
-def explain_match_by_unreadable_part(rule: DecisionRule, tool: str, text: str) -> str:
+def explain_repetition_or_unreadable_match(rule: DecisionRule, tool: str, text: str) -> str:
     """Return which part of a call cannot be read, where the rule matches it for that; "" else."""
     if rule.verdict not in {DENY, ASK}:
         return ""

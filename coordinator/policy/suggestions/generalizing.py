@@ -223,20 +223,20 @@ def generalize_call(tool: str, call: CallDescription, *, is_chosen: bool = False
     )
     if (
         not has_known_parts
-        or not add_command_terms_of_call(terms, call, call.folder)
+        or not add_command_terms_or_return_false(terms, call, call.folder)
         or not are_terms_valid_and_cover_call(terms, call)
     ):
         return None
     return GeneralizedCall(build_generalization_key(terms), terms)
 
 
-def add_command_terms_of_call(terms: CallTerms, call: CallDescription, folder: str) -> bool:
+def add_command_terms_or_return_false(terms: CallTerms, call: CallDescription, folder: str) -> bool:
     """Add the lines of all commands of a call; say whether each of them has one."""
     variables: list[str] = []
     for command in call.commands:
         if not command.words or (command.program == "cd" and not command.assignments):
             continue
-        if command.is_transparent and command.has_standard_program:
+        if command.is_transparent and command.has_program_from_system_path:
             variables += list_command_variables(command)
             continue
         words, options = build_command_rule_line_parts(command.without_wrapped_command(), folder)
@@ -382,7 +382,7 @@ def list_command_variables(command: SimpleCommand) -> list[str]:
 def is_system_or_project_program(command: SimpleCommand, folder: str) -> bool:
     """Say whether a program is one of the system, or is in the folder in which the call is made."""
     path = resolve_absolute_path(command.folder, command.words[0].text or "", command.words[0].is_home)
-    return command.has_standard_program or (
+    return command.has_program_from_system_path or (
         path is not None and is_in_folder(path, folder) and ".." not in (command.words[0].text or "")
     )
 
@@ -423,7 +423,7 @@ def generalizable_command_head(command: SimpleCommand) -> str:
         return ""
     if program == "cd":
         return program
-    if not own_command.has_standard_program:
+    if not own_command.has_program_from_system_path:
         return generalizable_project_program_head(own_command, head)
     if command.is_wrapper:
         head = find_recognized_command_prefix(program, operands, command_words.STARTING)

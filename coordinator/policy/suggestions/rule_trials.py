@@ -166,7 +166,7 @@ class RuleTrial:
     oldest_us: int = 0
 
     @classmethod
-    def start_rule_trial(cls, reader: CallHistoryReader) -> RuleTrial:
+    def build_rule_trial_over_history(cls, reader: CallHistoryReader) -> RuleTrial:
         first, last = reader.event_id_range()
         return cls(first, last, last + 1 if last else 0)
 
@@ -270,7 +270,7 @@ class JudgedCallPage:
     is_full: bool
 
 
-def list_judged_calls(
+def load_judged_call_page(
     reader: CallHistoryReader,
     now: RecordedCallJudge,
     then: RecordedCallJudge,

@@ -44,7 +44,7 @@ def parse_rewound_span(tool_input: object) -> RewoundSpan | None:
     if not isinstance(fields, dict):
         return None
     ends = (fields.get("left_from"), fields.get("left_until"))
-    first, last = (instants.parse_instant(end) if isinstance(end, str) else None for end in ends)
+    first, last = (instants.parse_instant_or_none(end) if isinstance(end, str) else None for end in ends)
     if first is None or last is None or first > last:
         return None
     return RewoundSpan(instants.instant_to_microseconds(first), instants.instant_to_microseconds(last))

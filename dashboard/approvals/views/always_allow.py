@@ -20,13 +20,13 @@ from dashboard.approvals.cards import build_approval_card
 from dashboard.approvals.rights import DecisionRights
 from dashboard.frame.guards import require_approver
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.rules.views.trials import build_first_trial_context
+from dashboard.rules.views.trials import start_trial_and_build_context
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 @require_approver
-def allow_request_always(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
+def show_or_accept_always_allow(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
     """Show the offered rule or grant and what else it would allow.
 
     A POST saves it and approves the request.
@@ -63,7 +63,9 @@ def show_always_allow_offer(request: HtmxHttpRequest, row: PermissionRequest) ->
     except SignalboxError as refusal:
         return render(request, "approvals/always.html", context | {"problem": str(refusal.detail)})
     context |= {"offer": offer, "has_wider": has_wider}
-    context |= build_first_trial_context(offer.question, QueryDict("changed=1"))  # what else it would allow
+    context |= start_trial_and_build_context(
+        offer.question, QueryDict("changed=1")
+    )  # what else it would allow
     return render(request, "approvals/always.html", context)
 
 

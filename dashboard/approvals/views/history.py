@@ -32,7 +32,7 @@ PERIODS = (7, 30, 90)
 @require_viewer
 def list_approval_history(request: HtmxHttpRequest) -> HttpResponse:
     narrowed, now = (
-        filter_approval_history(request, PermissionRequest.objects.with_only_short_inputs()),
+        build_approval_history_filter(request, PermissionRequest.objects.with_only_short_inputs()),
         timezone.now(),
     )
     page, everything = load_keyset_page(narrowed.qs, request.GET), PermissionRequest.objects.all()
@@ -55,7 +55,7 @@ def list_approval_history(request: HtmxHttpRequest) -> HttpResponse:
 def export_approval_history(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Return a CSV file of all requests that match the filters, not only those of one page."""
     rows, now = (
-        filter_approval_history(request, PermissionRequest.objects.with_context()).qs.order_by("-id"),
+        build_approval_history_filter(request, PermissionRequest.objects.with_context()).qs.order_by("-id"),
         timezone.now(),
     )
     columns = (*serialize_permission_request(PermissionRequest(), now), "waited_seconds")
@@ -77,7 +77,7 @@ def show_approval_statistics(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "approvals/statistics.html", context)
 
 
-def filter_approval_history(
+def build_approval_history_filter(
     request: HtmxHttpRequest, rows: QuerySet[PermissionRequest]
 ) -> PermissionRequestFilter:
     return PermissionRequestFilter(request.GET, queryset=rows)

@@ -18,8 +18,8 @@ from dashboard.approvals.arrangement import (
     GROUPS,
     SORTS,
     TAKEN,
-    load_inbox_arrangement,
-    save_arrangement_cookie,
+    arrangement_from_query_or_cookie,
+    save_arrangement_cookie_if_chosen,
 )
 from dashboard.approvals.cards import build_approval_card, build_approval_cards
 from dashboard.approvals.inbox import load_inbox_page
@@ -36,12 +36,12 @@ from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
 @require_GET
 @require_viewer
-def show_inbox(request: HtmxHttpRequest) -> HttpResponse:
+def show_inbox_and_save_arrangement(request: HtmxHttpRequest) -> HttpResponse:
     """Show the waiting requests in the person's arrangement.
 
     A fragment also has the requests that the page already shows and that were closed meanwhile.
     """
-    now, arrangement = timezone.now(), load_inbox_arrangement(request)
+    now, arrangement = timezone.now(), arrangement_from_query_or_cookie(request)
     inbox_page = load_inbox_page(
         now,
         request.GET.get("page", 1),
@@ -61,7 +61,7 @@ def show_inbox(request: HtmxHttpRequest) -> HttpResponse:
         "validities": VALIDITIES,
         "choosable": True,
     }
-    return save_arrangement_cookie(arrangement, request, render(request, template, context))
+    return save_arrangement_cookie_if_chosen(arrangement, request, render(request, template, context))
 
 
 @require_POST

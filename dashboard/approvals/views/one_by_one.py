@@ -13,7 +13,7 @@ from django.utils.http import urlencode
 from coordinator.identity.declarations import require_GET
 from coordinator.policy.requests.approvals import Validity
 from coordinator.sessions.titles import load_session_title
-from dashboard.approvals.arrangement import LONGEST, InboxArrangement, load_inbox_arrangement
+from dashboard.approvals.arrangement import LONGEST, InboxArrangement, arrangement_from_query_or_cookie
 from dashboard.approvals.inbox import load_next_request
 from dashboard.approvals.rights import DecisionRights
 from dashboard.frame.guards import require_approver
@@ -42,7 +42,7 @@ def render_waiting_request_screen(
     arrangement = (
         InboxArrangement(session=session_id)
         if session_id
-        else replace(load_inbox_arrangement(request), all="")
+        else replace(arrangement_from_query_or_cookie(request), all="")
     )
     rights = DecisionRights.load_rights_of_person(request.user, now)
     next_request = load_next_request(now, arrangement, rights, after=after, shown_id=shown_id)

@@ -11,7 +11,7 @@ from coordinator.identity.declarations import require_POST
 from coordinator.models import PermissionRequest
 from coordinator.policy.requests.judged_content import group_requests_by_card
 from dashboard.approvals.cards import build_approval_cards
-from dashboard.approvals.questions import AnswerForm, answer_each_request
+from dashboard.approvals.questions import AnswerForm, answer_or_deny_each_request
 from dashboard.approvals.rights import DecisionRights
 from dashboard.approvals.verdicts import DENY_AND_STOP
 from dashboard.approvals.views.inbox import trigger_decision_toast
@@ -31,7 +31,7 @@ def answer_card_requests(request: HtmxHttpRequest) -> HttpResponse:
     form = AnswerForm(request.POST)
     if not form.is_valid():
         return HttpResponse("This answer could not be read. Reload the page.", status=400)
-    outcome = answer_each_request(form.cleaned_data, request.user)
+    outcome = answer_or_deny_each_request(form.cleaned_data, request.user)
     refusals = list(dict.fromkeys(outcome.refusals.values()))
     words = {"denied": "Denied.", DENY_AND_STOP: "Denied, turn ended."}
     word = words.get(form.cleaned_data["verdict"], "Sent to the agent.")

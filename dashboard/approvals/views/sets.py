@@ -22,14 +22,14 @@ from coordinator.identity.declarations import require_POST
 from coordinator.policy.requests.approvals import DECIDED
 from dashboard.approvals.arrangement import InboxArrangement
 from dashboard.approvals.inbox import load_request_digests_of_group
-from dashboard.approvals.request_sets import list_chosen_requests
+from dashboard.approvals.request_sets import load_chosen_requests_with_state
 from dashboard.approvals.rights import DecisionRights
 from dashboard.approvals.verdicts import (
     TOO_MANY,
     DecisionForm,
     DecisionOutcome,
     decide_each_request,
-    parse_chosen_requests,
+    parse_chosen_request_digests,
 )
 from dashboard.frame.days import find_zone_by_name
 from dashboard.frame.guards import require_approver
@@ -57,14 +57,14 @@ def ask_to_confirm_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
             )
             chosen = load_request_digests_of_group(request.POST["group"], now, arranged, rights)
         else:
-            chosen = parse_chosen_requests(request.POST.getlist("chosen"))
+            chosen = parse_chosen_request_digests(request.POST.getlist("chosen"))
         if not chosen:
             raise BadRequest("No request in this group is waiting any more.")
         if verdict not in DECIDED:
             raise BadRequest("Choose whether to approve or to deny.")
     except SignalboxError as refusal:
         return build_triage_refusal_response(request, refusal)
-    listed = list_chosen_requests(chosen, now, rights, verdict)
+    listed = load_chosen_requests_with_state(chosen, now, rights, verdict)
     context = {
         "verdict": verdict,
         "listed": [chosen_request for chosen_request in listed if not chosen_request.problem],
@@ -100,7 +100,7 @@ def decide_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
     seen_digests = {name: form.cleaned_data["seen"].get(name, "") for name in outcome.refusals}
     now = timezone.now()
     rights, verdict = DecisionRights.load_rights_of_person(request.user, now), form.cleaned_data["verdict"]
-    chosen_requests = list_chosen_requests(seen_digests, now, rights, verdict)
+    chosen_requests = load_chosen_requests_with_state(seen_digests, now, rights, verdict)
     listed = [
         (chosen_request, outcome.refusals[chosen_request.request_id]) for chosen_request in chosen_requests
     ]
@@ -130,12 +130,12 @@ def describe_decision_outcome(outcome: DecisionOutcome, verdict: str) -> str:
 
 @require_POST
 @require_approver
-def triage_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
+def assign_or_snooze_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
     """Assign, unassign, snooze or unsnooze the chosen requests, and return to the list."""
     now = timezone.now()
     try:
-        ids = list(parse_chosen_requests(request.POST.getlist("chosen"), most=MOST_ARRANGED))
-        message, leaves = apply_triage_action(request, ids, now)
+        ids = list(parse_chosen_request_digests(request.POST.getlist("chosen"), most=MOST_ARRANGED))
+        message, leaves = assign_or_snooze_and_describe(request, ids, now)
     except SignalboxError as refusal:
         return build_triage_refusal_response(request, refusal)
     if not wants_fragment(request):
@@ -146,7 +146,9 @@ def triage_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
     )
 
 
-def apply_triage_action(request: HtmxHttpRequest, ids: Sequence[str], now: datetime) -> tuple[str, bool]:
+def assign_or_snooze_and_describe(
+    request: HtmxHttpRequest, ids: Sequence[str], now: datetime
+) -> tuple[str, bool]:
     """Do what the form's button says. Return a message, and whether the requests leave the page."""
     choice, by = request.POST.get("do", ""), request.user
     if choice in {"take", "assign"}:

@@ -24,7 +24,7 @@ from coordinator.identity.roles import ADMIN
 from coordinator.lib import instants
 from coordinator.mcp.servers import calls
 from coordinator.models import Agent, Event, Grant, McpServer, McpTool, PermissionRequest
-from coordinator.models.agent_names import agent_labels_by_id, find_linked_agent, list_agent_names
+from coordinator.models.agent_names import agent_labels_by_id, find_linked_agent, link_reasons_by_agent_name
 from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.grants import access, access_preview
 from coordinator.policy.grants import end_parsing as grant_lengths
@@ -58,11 +58,11 @@ def show_access_sheet(request: HtmxHttpRequest) -> HttpResponse:
     now, sheet = timezone.now(), None
     linked, labels = find_linked_agent(agent), agent_labels_by_id()
     if agent and server:
-        sheet = access_sheet.build_agent_server_sheet(agent, server, now)
+        sheet = access_sheet.load_agent_server_sheet(agent, server, now)
     elif agent:
-        sheet = access_sheet.build_agent_sheet(agent, now)
+        sheet = access_sheet.load_agent_sheet(agent, now)
     elif server:
-        sheet = access_sheet.build_server_sheet(server, tool or None, now)
+        sheet = access_sheet.load_server_sheet(server, tool or None, now)
     context = {
         "agent": agent,
         "server": server,
@@ -71,7 +71,7 @@ def show_access_sheet(request: HtmxHttpRequest) -> HttpResponse:
         "known_server": McpServer.objects.filter(pk=server).first(),
         "known_agent": Agent.objects.filter(pk=agent).first(),
         "linked": linked,
-        "other_names": [name for name in list_agent_names(linked.agent_id) if name != agent]
+        "other_names": [name for name in link_reasons_by_agent_name(linked.agent_id) if name != agent]
         if linked
         else [],
         "agent_label": labels.get(agent, agent),
@@ -100,7 +100,7 @@ def preview_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
         return render_grant_refusal(request, refusal)
     context = {
         "edits": edits[:MOST_SHOWN],
-        "lines": access_sheet.build_grant_edit_lines(edits[:MOST_SHOWN], now),
+        "lines": access_sheet.load_grant_edit_lines(edits[:MOST_SHOWN], now),
         "more": max(0, len(edits) - MOST_SHOWN),
         "packed": access_sheet.serialize_grant_edits(edits),
         "preview": preview,
@@ -139,7 +139,7 @@ def parse_posted_grant_edits(request: HtmxHttpRequest, now: datetime) -> list[Gr
     mcp_server_rows = set(McpServer.objects.exclude(name=None).values_list("name", flat=True))
     if unknown := {edit.server_id for edit in edits} - mcp_server_rows:
         raise UnprocessableRequest(f"There is no MCP server {', '.join(sorted(unknown))}. Add it first.")
-    return access_sheet.add_current_versions_to_edits(edits)
+    return access_sheet.copy_edits_with_current_versions(edits)
 
 
 @require_POST
@@ -194,9 +194,9 @@ def explain_access(request: HtmxHttpRequest) -> HttpResponse:
     agent, server, tool = (read_text_parameter(request, name) for name in ("agent", "server", "tool"))
     now, text_parameter = timezone.now(), read_text_parameter(request, "at")
     at = (
-        instants.parse_instant(text_parameter)
+        instants.parse_instant_or_none(text_parameter)
         if "+" in text_parameter or text_parameter.endswith("Z")
-        else instants.parse_instant(f"{text_parameter}:00")
+        else instants.parse_instant_or_none(f"{text_parameter}:00")
     )
     context: dict[str, object] = {
         "agent": agent,

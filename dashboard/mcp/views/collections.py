@@ -183,7 +183,7 @@ def render_tool_collection_form(  # noqa: PLR0917 - the fields of the form
 ) -> HttpResponse:
     """Render the form of a collection; of a new one if `row` is None."""
     query = request.POST.get("q", "").strip()[:200]
-    choices = build_server_choices(chosen, query)
+    choices = load_server_and_tool_choices(chosen, query)
     displayed = {(box.server_id, box.name) for group in choices for box in (group.whole_server, *group.tools)}
     context = {
         "row": row,
@@ -201,7 +201,7 @@ def render_tool_collection_form(  # noqa: PLR0917 - the fields of the form
     return render(request, "mcp/collection.html", context, status=422 if error else 200)
 
 
-def build_server_choices(chosen: frozenset[ServerTool], query: str) -> list[ServerChoices]:
+def load_server_and_tool_choices(chosen: frozenset[ServerTool], query: str) -> list[ServerChoices]:
     """Return the checkboxes of all servers and of matching tools.
 
     Args:

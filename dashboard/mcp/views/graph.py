@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from coordinator.identity.declarations import require_safe
 from coordinator.models import Grant, McpServer
-from coordinator.models.agent_names import LinkedAgent, agent_labels_by_id, find_linked_agents_of_names
+from coordinator.models.agent_names import LinkedAgent, agent_labels_by_id, load_linked_agents_by_name
 from coordinator.models.mcp import GrantWord
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -35,7 +35,7 @@ def show_grant_graph(request: HtmxHttpRequest) -> HttpResponse:
     grants = list(rows.order_by("agent_id", "server_id", "tool_name", "id")[: MOST_GRANTS + 1])
     more = rows.count() - MOST_GRANTS if len(grants) > MOST_GRANTS else 0
     grants = grants[:MOST_GRANTS]
-    linked = find_linked_agents_of_names(grant.agent_id for grant in grants)
+    linked = load_linked_agents_by_name(grant.agent_id for grant in grants)
     context = {
         "agent": agent,
         "server": server,

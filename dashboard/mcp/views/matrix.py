@@ -33,10 +33,10 @@ def show_access_matrix(request: HtmxHttpRequest) -> HttpResponse:
     window = matrix.load_matrix_window(
         axes,
         now,
-        row=parse_small_number(query.get("row"), 0),
-        column=parse_small_number(query.get("col"), 0),
-        rows=parse_small_number(query.get("rows"), matrix.ROWS),
-        columns=parse_small_number(query.get("cols"), matrix.COLUMNS),
+        row=parse_small_number_or_default(query.get("row"), 0),
+        column=parse_small_number_or_default(query.get("col"), 0),
+        rows=parse_small_number_or_default(query.get("rows"), matrix.ROWS),
+        columns=parse_small_number_or_default(query.get("cols"), matrix.COLUMNS),
     )
     context = {
         "window": window,
@@ -54,7 +54,7 @@ def show_access_matrix(request: HtmxHttpRequest) -> HttpResponse:
     )
 
 
-def parse_small_number(text: str | None, otherwise: int) -> int:
+def parse_small_number_or_default(text: str | None, otherwise: int) -> int:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else otherwise
 
 

@@ -366,7 +366,7 @@ def delete_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     context = {
         "server": server,
         "version": mcp_servers.compute_server_version(server),
-        "taken": mcp_servers.count_server_dependents([name]),
+        "taken": mcp_servers.count_server_dependents_by_kind([name]),
         "agents": agents,
         "agents_named": agents[:MOST_AGENTS_NAMED],
         "agents_unnamed": len(agents[MOST_AGENTS_NAMED:]),
@@ -397,14 +397,14 @@ def import_pasted_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
 @require_POST
 @declare_page_of_form_view("mcp:server")
 @require_admin
-def discover_mcp_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
+def discover_and_import_mcp_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Start a stdio server briefly and import the tools that it lists."""
     server = find_mcp_server_or_404(name)
     with refusals.catch_refusal_as_message(request):
         if not isinstance(server.args, list):
             raise UnprocessableRequest("The server's arguments are not a list. Edit them first.")
         listing = discovery.discover_server_tools(
-            server.command, [str(arg) for arg in server.args], find_accepted_isolation(server)
+            server.command, [str(arg) for arg in server.args], accepted_isolation_or_default(server)
         )
         tool_listing = tool_actions.store_tool_listing(
             name, listing, actor=person_actor(request.user), now=timezone.now()
@@ -413,7 +413,7 @@ def discover_mcp_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
     return redirect("mcp:server", name)
 
 
-def find_accepted_isolation(server: McpServer) -> Isolation:
+def accepted_isolation_or_default(server: McpServer) -> Isolation:
     """Return the isolation that an admin set; the default if another program changed the command since."""
     upstream = McpUpstream.objects.filter(pk=server.name).first()
     is_accepted = upstream is not None and commands.is_command_accepted(server, upstream)
@@ -470,7 +470,7 @@ def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
         "definition": json.dumps(mcp_tools.build_definition_content(row), indent=2, ensure_ascii=False),
         "deny_changed": settings.DENY_CHANGED_TOOLS,
         **limit_parts.build_limits_context(server, tool, timezone.now()),
-        "charts": call_charts.build_call_charts(server, timezone.now(), tool),
+        "charts": call_charts.load_call_charts_or_none(server, timezone.now(), tool),
         "last_error": call_charts.find_last_error_by_tool({tool: qualified_tool_name(server, tool)}).get(
             tool
         ),
@@ -479,7 +479,7 @@ def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
         "difference": diff_tool_definitions(row)
         if row.has_undecided_definition_change or row.is_current_definition_declined
         else [],
-        **definition_history.build_history_context(row, request.GET.get("revision", "")),
+        **definition_history.load_tool_history_context(row, request.GET.get("revision", "")),
     }
     return render(request, "mcp/tool.html", context)
 
@@ -487,7 +487,7 @@ def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
 def diff_tool_definitions(tool: McpTool) -> list[diffs.Marked]:
     """Return the diff from the accepted to the current definition, with the signs `-`, `+` or a space."""
     before, after = mcp_tools.definition_lines_for_comparison(tool)
-    marked = diffs.diff_with_all_lines(before, after)
+    marked = diffs.diff_all_lines_or_none(before, after)
     return [*(("-", line) for line in before), *(("+", line) for line in after)] if marked is None else marked
 
 

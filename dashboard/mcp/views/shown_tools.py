@@ -25,7 +25,7 @@ from coordinator.mcp.gateway.tool_search import (
     load_shown_tools,
     parse_server_tool_pairs,
 )
-from coordinator.mcp.gateway.visibility import find_visible_tools
+from coordinator.mcp.gateway.visibility import load_visible_tool_rows
 from coordinator.mcp.servers.names import name_in_calls
 from coordinator.models import AgentToolListing, McpServer, McpUpstream
 from coordinator.models.agent_names import agent_labels_by_id
@@ -76,7 +76,7 @@ def find_tools_served_to_agent(agent_id: str) -> list[VisibleTool]:
     local = set(McpServer.objects.filter(command="").values_list("name", flat=True))
     local -= set(McpUpstream.objects.exclude(url=None).exclude(url="").values_list("pk", flat=True))
     columns = ("title", "description", "input_schema", "output_schema", "annotations", "definition_hash")
-    rows = find_visible_tools(
+    rows = load_visible_tool_rows(
         GatewayCaller(agent_id), timezone.now(), *columns, "short_for", "short_description"
     )
     return [build_visible_tool(*row) for row in rows if row[0] not in local]

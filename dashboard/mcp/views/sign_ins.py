@@ -126,7 +126,7 @@ def start_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @never_cache
 @require_viewer
-def receive_redirect_of_server_sign_in(request: HtmxHttpRequest) -> HttpResponse:
+def confirm_or_finish_server_authorization(request: HtmxHttpRequest) -> HttpResponse:
     """Show the form for the server's answer (GET), which has no effect yet, or process that form (POST)."""
     if request.method != "POST":
         sent = {name: request.GET[name] for name in ("code", "state", "iss", "error") if name in request.GET}

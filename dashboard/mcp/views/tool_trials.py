@@ -16,7 +16,7 @@ from coordinator.errors import Conflict, SignalboxError
 from coordinator.identity.declarations import require_http_methods
 from coordinator.mcp.gateway.binding import qualified_tool_name
 from coordinator.mcp.gateway.injection_signs import find_injection_signs_in_response
-from coordinator.mcp.gateway.outputs import build_timeline_output
+from coordinator.mcp.gateway.outputs import build_timeline_output_and_error
 from coordinator.mcp.gateway.tool_trials import ANSWER_WITHIN, ToolTrial, TrialOutcome, run_tool_trial
 from coordinator.models import McpTool
 from coordinator.sessions.timeline.reading import StoredValue
@@ -104,7 +104,7 @@ def can_tool_delete_or_overwrite(annotations: Any) -> bool:
 
 
 def build_trial_result(trial: ToolTrial, outcome: TrialOutcome) -> TrialResult:
-    output, failed = build_timeline_output(outcome.response)
+    output, failed = build_timeline_output_and_error(outcome.response)
     problem = outcome.problem or failed or ""
     with disable_shortening_in_block():
         display = build_call_display(

@@ -52,7 +52,7 @@ from dashboard.rules import question
 from dashboard.rules.question import RulesOnTrial
 from dashboard.rules.sentences import SentencePart, build_rule_sentence_parts
 from dashboard.rules.views.ready_made import list_ready_made_switches
-from dashboard.rules.views.trials import build_first_trial_context
+from dashboard.rules.views.trials import start_trial_and_build_context
 
 MOST_OFFERED = 300
 EVERY_AGENT = "*"
@@ -205,7 +205,7 @@ def list_tool_rules(request: HtmxHttpRequest) -> HttpResponse:
     tested_call = judge_call_from_query(request, saved)
     return render_tool_rules_page(
         request,
-        build_tool_rule_forms(saved),
+        build_tool_rule_formset(saved),
         policy.tool_rules_version(saved),
         RulesOnTrial(),
         tested_call=tested_call,
@@ -241,7 +241,7 @@ def judge_call_from_query(request: HtmxHttpRequest, saved: Sequence[DecisionRule
 @require_POST
 @never_cache
 @require_approver
-def save_tool_rules_view(request: HtmxHttpRequest) -> HttpResponse:
+def save_or_test_posted_rules(request: HtmxHttpRequest) -> HttpResponse:
     """Save the posted rules, or test them without saving. If they are refused, show them with the reason."""
     named_agents = sorted({agent for rule in policy.load_saved_tool_rules() for agent in rule.agents or ()})
     forms_ = RuleForms(request.POST, form_kwargs={"named_agents": named_agents})
@@ -257,8 +257,8 @@ def save_tool_rules_view(request: HtmxHttpRequest) -> HttpResponse:
         for rule in posted_tool_rules:
             policy.validate_tool_rule(rule)
         if do.startswith(IN_TERMS):
-            posted_tool_rules = convert_rule_pattern_to_terms(posted_tool_rules, do.removeprefix(IN_TERMS))
-            forms_ = build_tool_rule_forms(posted_tool_rules)
+            posted_tool_rules = rules_with_one_pattern_converted(posted_tool_rules, do.removeprefix(IN_TERMS))
+            forms_ = build_tool_rule_formset(posted_tool_rules)
         if do != "save":
             return render_tool_rules_page(
                 request, forms_, version, question.build_trial_of_rules(posted_tool_rules)
@@ -274,7 +274,7 @@ def save_tool_rules_view(request: HtmxHttpRequest) -> HttpResponse:
     return redirect("rules:list")
 
 
-def build_tool_rule_forms(saved: Sequence[DecisionRule]) -> Any:
+def build_tool_rule_formset(saved: Sequence[DecisionRule]) -> Any:
     initial = [
         {name: getattr(rule, name) for name in ToolRuleForm.base_fields if name != "agents_listed"}
         | {"agents_listed": True, "agents": [EVERY_AGENT] if rule.agents is None else list(rule.agents)}
@@ -283,7 +283,7 @@ def build_tool_rule_forms(saved: Sequence[DecisionRule]) -> Any:
     return RuleForms(initial=initial)
 
 
-def convert_rule_pattern_to_terms(rules: Sequence[DecisionRule], number: str) -> list[DecisionRule]:
+def rules_with_one_pattern_converted(rules: Sequence[DecisionRule], number: str) -> list[DecisionRule]:
     """Return the rules, with the pattern of rule `number` converted into terms if that is possible."""
     return [
         (convert_pattern_rule_to_terms(rule) or rule) if str(rule.number) == number else rule
@@ -294,16 +294,16 @@ def convert_rule_pattern_to_terms(rules: Sequence[DecisionRule], number: str) ->
 def build_rule_cards(forms_: Any) -> list[RuleCard]:
     """Return the forms in the order of their rules, each with the rule that it would save."""
     if not forms_.is_bound:
-        return pair_rule_forms_with_rules(forms_, initial_tool_rules_of_forms(forms_), list(forms_))
+        return build_cards_of_rule_forms(forms_, initial_tool_rules_of_forms(forms_), list(forms_))
     if not forms_.is_valid():
         return [RuleCard(form, place) for place, form in enumerate(forms_)]
     deleted = set(map(id, forms_.deleted_forms))
     filled = [form for form in forms_.ordered_forms if (form.cleaned_data.get("tool") or "").strip()]
     rest = [form for form in forms_ if form not in filled and id(form) not in deleted]
-    return pair_rule_forms_with_rules(forms_, posted_tool_rules_of_forms(forms_), [*filled, *rest])
+    return build_cards_of_rule_forms(forms_, posted_tool_rules_of_forms(forms_), [*filled, *rest])
 
 
-def pair_rule_forms_with_rules(
+def build_cards_of_rule_forms(
     forms_: Any, rules: Sequence[DecisionRule], listed: Sequence[ToolRuleForm]
 ) -> list[RuleCard]:
     positions = {id(form): place for place, form in enumerate(forms_)}
@@ -435,7 +435,7 @@ def render_tool_rules_page(
     }
     if question_ is not None:
         query_dict = QueryDict("changed=1" if question_.has_unsaved_edits else "")
-        context |= build_first_trial_context(question_, query_dict)
+        context |= start_trial_and_build_context(question_, query_dict)
     if wants_fragment(request):
         return render(request, "rules/_tried.html", context | {"forms": forms_}, status=status)
     context |= {

@@ -79,7 +79,7 @@ class SuggestionCard:
 @never_cache
 @allow_post_without_browser_proof
 @require_viewer
-def search_rule_suggestions(request: HtmxHttpRequest) -> HttpResponse:
+def run_next_suggestion_search_piece(request: HtmxHttpRequest) -> HttpResponse:
     """Run the next piece of the search. It only reads, so the session cookie is enough, also for POST."""
     user_id, saved = signed_in_user_id(request), policy.load_saved_tool_rules()
     try:
@@ -137,7 +137,7 @@ def build_suggestions_context(
         if search.is_done
         else carried.sign_values_for_person(whose, SEARCH, [version, search.serialize_suggestion_search()]),
         "step": f"{search.phase}-{search.before}",
-        "suggestions": build_suggestion_cards(whose, chosen, saved),
+        "suggestions": load_suggestion_cards(whose, chosen, saved),
         "goal": round(100 * GOAL),
         "asked": search.count_calls_that_may_be_allowed,
         "unasked": search.count_calls_allowed_by_suggestions(chosen),
@@ -148,7 +148,7 @@ def build_suggestions_context(
     }
 
 
-def build_suggestion_cards(
+def load_suggestion_cards(
     whose: int, chosen: Sequence[RuleSuggestion], saved: Sequence[DecisionRule]
 ) -> list[SuggestionCard]:
     shown_events = [
@@ -234,7 +234,7 @@ def accept_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
             raise UnprocessableRequest("Select a suggestion first.")
         version = accepted[0][2]
         seen_version = expected_rules_version(user_id, version, request.POST.get("since", ""))
-        message, url, after = save_accepted_suggestions(
+        message, url, after = save_suggestions_and_build_message(
             [(suggestion, slot) for suggestion, slot, _ in accepted], seen_version, by, now
         )
     except SignalboxError as refusal:
@@ -319,7 +319,7 @@ def expected_rules_version(whose: int, version: str, since: str) -> str:
     return str(after) if before == version else version
 
 
-def save_accepted_suggestions(
+def save_suggestions_and_build_message(
     accepted: Sequence[tuple[RuleSuggestion, str | None]], seen_version: str, actor: Actor, now: datetime
 ) -> tuple[str, str, str]:
     """Save suggestions as rules and grants.

@@ -41,30 +41,30 @@ SHORT = 300
 @never_cache
 @allow_post_without_browser_proof
 @require_viewer
-def run_rule_trial(request: HtmxHttpRequest) -> HttpResponse:
+def run_next_rule_trial_piece(request: HtmxHttpRequest) -> HttpResponse:
     """Count the next piece of a trial. It only reads, so the session cookie is enough, also for POST."""
     if question.has_unsaved_edits_in_form(request.POST) and not has_role(request.user, APPROVER):
         return render_role_refusal(request, APPROVER)
     try:
         trial_form = question.parse_trial_form(request.POST)
-        context = build_trial_context(trial_form, request.POST.get("carried", ""))
+        context = continue_trial_and_build_context(trial_form, request.POST.get("carried", ""))
     except SignalboxError as refusal:
         return render_trial_refusal(request, refusal)
     template = "rules/_trial.html" if wants_fragment(request) else "rules/trial.html"
     return render(request, template, context)
 
 
-def build_first_trial_context(trial: RulesOnTrial, query: QueryDict) -> dict[str, Any]:
+def start_trial_and_build_context(trial: RulesOnTrial, query: QueryDict) -> dict[str, Any]:
     """Return the context of a page that starts a trial.
 
     It contains the first counts, and the first of the calls that match `query`.
     """
-    return build_trial_context(trial, seconds=AT_ONCE) | build_trial_calls_context(
+    return continue_trial_and_build_context(trial, seconds=AT_ONCE) | build_trial_calls_context(
         trial, query, most=SHOWN, seconds=AT_ONCE
     )
 
 
-def build_trial_context(
+def continue_trial_and_build_context(
     requested_trial: RulesOnTrial, so_far: str = "", seconds: float = PIECE
 ) -> dict[str, Any]:
     """Return the context of a trial after one more piece.
@@ -91,7 +91,7 @@ def choose_call_history_reader(seconds: float) -> CallHistoryReader:
 
 def resume_or_start_rule_trial(so_far: str) -> RuleTrial:
     if not so_far:
-        return RuleTrial.start_rule_trial(READER)
+        return RuleTrial.build_rule_trial_over_history(READER)
     try:
         return RuleTrial.deserialize_rule_trial(carried.unsign_values_of_hidden_field(PURPOSE, so_far))
     except (ValueError, TypeError):
@@ -132,7 +132,7 @@ def build_trial_calls_context(
     wanted_calls = parse_trial_call_filter(query)
     now, then = trial.build_current_and_trial_judges(timezone.now())
     before = parse_event_id(query.get("before", ""))
-    listed = rule_trials.list_judged_calls(
+    listed = rule_trials.load_judged_call_page(
         choose_call_history_reader(seconds),
         now,
         then,
@@ -147,8 +147,8 @@ def build_trial_calls_context(
         "agent_labels": agent_labels_by_id(),
         "wanted": wanted_calls,
         "wanted_words": list_trial_call_filter_labels(wanted_calls),
-        "older": build_trial_calls_query(query, before=str(listed.before)) if listed.before else "",
-        "first": build_trial_calls_query(query) if before else "",
+        "older": build_trial_calls_query_string(query, before=str(listed.before)) if listed.before else "",
+        "first": build_trial_calls_query_string(query) if before else "",
         "calls_url": reverse("rules:calls"),
         "short": SHORT,
     }
@@ -175,7 +175,7 @@ def parse_event_id(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
-def build_trial_calls_query(query: QueryDict, **keyset: str) -> str:
+def build_trial_calls_query_string(query: QueryDict, **keyset: str) -> str:
     new_query = query.copy()
     new_query.pop("before", None)
     for name, value in keyset.items():

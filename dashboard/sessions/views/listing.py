@@ -217,10 +217,10 @@ def walk_exported_sessions(request: HtmxHttpRequest) -> Iterator[dict[str, Any]]
         some = ids[start : start + EXPORTED_AT_ONCE]
         sessions = Session.objects.in_bulk(some)
         for row in load_session_rows(sessions[pk] for pk in some if pk in sessions):
-            yield export_session_row(row)
+            yield export_session_row_as_dict(row)
 
 
-def export_session_row(row: SessionRow) -> dict[str, Any]:
+def export_session_row_as_dict(row: SessionRow) -> dict[str, Any]:
     session, facts, began = row.session, row.facts, row.began_at
     seconds = None
     if isinstance(began, datetime) and isinstance(facts.last, datetime):

@@ -32,7 +32,7 @@ from coordinator.sessions.timeline import (
     newest_feed_change_id,
 )
 from coordinator.sessions.timeline.rows import FAR
-from dashboard.budgets.states import find_budget_warnings_of_session
+from dashboard.budgets.states import load_session_budgets_near_limit
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.notes import build_notes_context
@@ -58,8 +58,8 @@ def show_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     if wants_fragment(request):
         return render(request, "sessions/_window.html", context)
     context |= build_session_header_context(session, query) | build_notes_context(session)
-    context["budget_warnings"] = find_budget_warnings_of_session(session, timezone.now())
-    context["minimap"] = build_session_minimap(session, query, context["counts"], context["window"])
+    context["budget_warnings"] = load_session_budgets_near_limit(session, timezone.now())
+    context["minimap"] = build_session_minimap_or_none(session, query, context["counts"], context["window"])
     return render(request, "sessions/detail.html", context)
 
 
@@ -79,7 +79,7 @@ def list_new_timeline_rows(request: HtmxHttpRequest, session_id: str) -> HttpRes
         return HttpResponse(
             headers={"HX-Redirect": session_page_url(session) + query.query_at_position(**{"from": "end"})}
         )
-    timeline = SessionTimeline(session_id, build_timeline_filters(session, query))
+    timeline = SessionTimeline(session_id, search_and_build_timeline_filters(session, query))
     arrived = build_arrived_rows(timeline, timeline.read_filtered_events_by_id(changes.event_ids), session)
     new = arrived.failed if query.errors else arrived.new
     if not query.has_timeline_filters:
@@ -127,11 +127,11 @@ def show_session_minimap(request: HtmxHttpRequest, session_id: str) -> HttpRespo
     """Return the minimap of the whole session, which may be seconds old. A short session has none."""
     session = get_object_or_404(Session, pk=session_id)
     query = TimelineQuery.parse_timeline_query(request.GET)
-    drawn = build_session_minimap(session, query, load_cached_event_counts(session.pk))
+    drawn = build_session_minimap_or_none(session, query, load_cached_event_counts(session.pk))
     return render(request, "sessions/_minimap.html", {"session": session, "query": query, "minimap": drawn})
 
 
-def build_session_minimap(
+def build_session_minimap_or_none(
     session: Session, query: TimelineQuery, counts: SessionEventCounts, window: EventWindow | None = None
 ) -> Minimap | None:
     """Return the minimap of a session, with a frame around the window; None if the session is short."""
@@ -193,7 +193,7 @@ def jump_to_next_or_previous_event(request: HtmxHttpRequest, session_id: str) ->
     )
 
 
-def build_timeline_filters(session: Session, query: TimelineQuery) -> TimelineFilters:
+def search_and_build_timeline_filters(session: Session, query: TimelineQuery) -> TimelineFilters:
     """Return the filters of the timeline. Words of the query are looked up in the search index."""
     return query.build_event_filters_of_query(search_within_session(session, query))
 

@@ -148,7 +148,7 @@ class SessionTagsForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_viewer
-def show_or_change_session_tags(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+def edit_session_tags_and_archive(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Show a session's tags, pin and archive state, and change them on POST."""
     assert request.user.is_authenticated
     session = get_object_or_404(Session, pk=session_id)

@@ -33,7 +33,7 @@ MOST_BYTES = 8 * 1024 * 1024  # of all images of a prompt
 @require_POST
 @require_approver
 @declare_request_body_allowance(UPLOAD)
-def send_session_prompt(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+def queue_session_prompt(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Order the session's next turn, which waits while another one runs. A script receives the new queue."""
     session = get_object_or_404(Session, pk=session_id)
     assert request.user.is_authenticated

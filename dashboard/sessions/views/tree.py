@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from coordinator.identity.declarations import require_safe
 from coordinator.models import Session
-from coordinator.models.agent_names import LinkedAgent, find_linked_agents_of_names
+from coordinator.models.agent_names import LinkedAgent, load_linked_agents_by_name
 from coordinator.sessions import titles
 from coordinator.sessions.statuses import AT_WORK
 from dashboard.frame.guards import require_viewer
@@ -42,7 +42,7 @@ def show_session_tree(request: HtmxHttpRequest, session_id: str) -> HttpResponse
     session = get_object_or_404(Session, pk=session_id)
     tree = load_session_tree(session)
     session_titles = titles.load_session_titles(row.pk for row in tree.all_sessions)
-    agents = find_linked_agents_of_names(row.agent_name for row in tree.all_sessions)
+    agents = load_linked_agents_by_name(row.agent_name for row in tree.all_sessions)
     context = {
         "session": session,
         "title": session_titles.get(session.pk, ""),

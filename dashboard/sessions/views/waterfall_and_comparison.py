@@ -14,7 +14,7 @@ from coordinator.sessions.timeline import load_cached_density_slots, load_cached
 from coordinator.sessions.titles import load_session_title
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.sessions.changes import count_changed_files
+from dashboard.sessions.changes import count_changed_files_if_reported
 from dashboard.sessions.comparing import (
     build_session_comparison_context,
     list_comparison_candidates,
@@ -22,7 +22,7 @@ from dashboard.sessions.comparing import (
 )
 from dashboard.timeline.heading import session_page_url
 from dashboard.timeline.minimap import build_minimap
-from dashboard.timeline.waterfall import Waterfall, WaterfallQuery, build_waterfall
+from dashboard.timeline.waterfall import Waterfall, WaterfallQuery, load_waterfall_or_none
 
 
 @require_safe
@@ -35,13 +35,13 @@ def show_session_waterfall(request: HtmxHttpRequest, session_id: str) -> HttpRes
     session = get_object_or_404(Session, pk=session_id)
     query = WaterfallQuery.parse_waterfall_query(request.GET)
     drag = parse_dragged_percent_range(request.GET.get("left", ""), request.GET.get("right", ""))
-    waterfall = build_waterfall(session, query, timezone.now(), drag=drag)
+    waterfall = load_waterfall_or_none(session, query, timezone.now(), drag=drag)
     if drag is not None and waterfall is not None:
         return redirect(f"{request.path}{query.query_between(waterfall.from_us, waterfall.to_us)}")
     context = {
         "session": session,
         "session_title": load_session_title(session.pk),
-        "changed_files": count_changed_files(session.pk),
+        "changed_files": count_changed_files_if_reported(session.pk),
         "query": query,
         "waterfall": waterfall,
         "minimap": build_waterfall_minimap(session, query, waterfall) if waterfall else None,
@@ -89,7 +89,7 @@ def compare_sessions(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     context = {
         "session": session,
         "session_title": session_title,
-        "changed_files": count_changed_files(session.pk),
+        "changed_files": count_changed_files_if_reported(session.pk),
         "typed": typed,
         "problem": problem,
         "candidates": list_comparison_candidates(session),
