@@ -160,7 +160,7 @@ def create_permission_request(request: HttpRequest, body: NewPermissionRequestIn
         new.subject, new.agent_id, new.folder, now, session_id=new.session_id
     )
     if ruling.decision == DENY:
-        denied = approvals.create_request_denied_by_rules(new, ruling, actor=caller.caller_actor, now=now)
+        denied = approvals.get_or_create_denied_request(new, ruling, actor=caller.caller_actor, now=now)
         answer = verdicts.build_requester_answer(
             denied.request, now, new.build_requester(caller.caller_actor)
         )

@@ -224,7 +224,9 @@ def report_run_started(request: HttpRequest, run_id: Text, body: RunnerReport) -
     runner = runners.record_runner_contact_by_id(
         body.runner_id, timezone.now(), key=get_request_key_identity(request)
     )
-    return apply_runner_report_with_retry(lambda: runs.record_run_started(run_id, runner, timezone.now()))
+    return apply_runner_report_with_retry(
+        lambda: runs.record_run_start_or_stop(run_id, runner, timezone.now())
+    )
 
 
 class CompletedRunReport(RunnerReport):

@@ -121,7 +121,7 @@ TRADES = (
         "Analyst",
         "Answers questions with numbers and says where they come from.",
         ("Reasoning", "Vision"),
-        ("answer_question",),
+        ("generate_data_question_steps",),
     ),
     Trade(
         "captain",

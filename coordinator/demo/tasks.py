@@ -533,7 +533,7 @@ def generate_alert_steps(dice: Random, team: Team) -> Iterator[Step]:
 
 
 @task
-def answer_question(dice: Random, team: Team) -> Iterator[Step]:
+def generate_data_question_steps(dice: Random, team: Team) -> Iterator[Step]:
     table = dice.choice(team.modules)
     yield MessageStep(
         "user", f"How did {table} develop over the last eight weeks, and why the dip in week 5?"

@@ -56,7 +56,7 @@ def build_codex_call_result_events(build: HookEventBuilder) -> list[DedupedEvent
     events = hooks.build_call_result_events(build)
     if build.hook.call_id:
         for event in events:
-            event.unless = (hooks.call_summary_origin(build.hook.session, build.hook.call_id),)
+            event.unless = (hooks.result_summary_dedup_origin(build.hook.session, build.hook.call_id),)
     return events
 
 

@@ -13,11 +13,11 @@ from coordinator.dialects.codex_transcripts import codex_output_and_exit_code, c
 from coordinator.dialects.hooks import (
     TYPED,
     call_result_origin,
-    call_summary_origin,
     hook_coverage_origin,
     make_event_origin,
     make_text_block,
     parse_embedded_json,
+    result_summary_dedup_origin,
     text_origins_by_minute,
 )
 from coordinator.dialects.otlp_records import (
@@ -94,7 +94,7 @@ def read_codex_result_log(record: TelemetryRecord, make: TelemetryEventBuilder) 
         tool_output=output if worked else None,
         error=None if worked else output or "The call failed.",
         exit_code=code,
-        origin=call_summary_origin(make.session, call_id),
+        origin=result_summary_dedup_origin(make.session, call_id),
         claims=(result_origin := (call_result_origin(make.session, call_id),)),
         unless=result_origin,
     )

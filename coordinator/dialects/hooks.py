@@ -382,7 +382,7 @@ def call_result_origin(session: str, call_id: str) -> str:
     return make_event_origin(session, "result", call_id)
 
 
-def call_summary_origin(session: str, call_id: str) -> str:
+def result_summary_dedup_origin(session: str, call_id: str) -> str:
     """Return the origin of a result that telemetry reports as fully as the call's hook: the first of them is kept."""
     return make_event_origin(session, "summary", call_id)
 

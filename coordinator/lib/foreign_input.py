@@ -174,7 +174,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "question of an MCP server to a person",
-        "coordinator.mcp.gateway.elicitation:parse_server_elicitation",
+        "coordinator.mcp.gateway.elicitation:parse_server_elicitation_or_none",
         "64 KiB; 30 fields, 100 choices of each, 20,000 characters of a text",
         "coordinator.mcp.gateway.elicitation",
     ),
@@ -185,7 +185,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "tools of an MCP server",
-        "coordinator.mcp.gateway.listing:parse_listing_page",
+        "coordinator.mcp.gateway.listing:parse_listing_page_or_none",
         "the answer's; 2,000 tools, 128 KiB each, 8 MiB stored of one server",
         "coordinator.mcp.gateway.listing coordinator.mcp.gateway.tool_search coordinator.edge.gateway.listings",
     ),
@@ -251,7 +251,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "two texts to compare",
-        "dashboard.text.diffs:compute_line_diff_opcodes",
+        "dashboard.text.diffs:line_diff_opcodes_or_none",
         "2,000 lines; 400 pairs here, else a child process with 0.2 s",
         "dashboard.text.diffs",
     ),

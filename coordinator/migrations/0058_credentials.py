@@ -37,7 +37,7 @@ def seal(_apps: Any, schema_editor: Any) -> None:
             " VALUES (%s, 'env', %s, %s, %s, %s)",
             rows,
         )
-        _change_servers(cursor, sealed_servers.seal_server_values)
+        _change_servers(cursor, sealed_servers.seal_values_keeping_masked_ones)
 
 
 def unseal(_apps: Any, schema_editor: Any) -> None:

@@ -21,7 +21,7 @@ def server_value_sealing_purpose(owner: str, server: str, part: str, name: str) 
     return "\x1f".join(("blueprint", owner, server, part, name))
 
 
-def seal_server_values(servers: Any, owner: str, stored: Any = None) -> Any:
+def seal_values_keeping_masked_ones(servers: Any, owner: str, stored: Any = None) -> Any:
     """Return `servers` as they are stored. A value that is only the mask stays what it is in `stored`.
 
     It stays only where the server's address, command and arguments do, and all its other variables and

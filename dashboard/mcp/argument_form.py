@@ -305,7 +305,7 @@ def parse_argument(argument: ArgumentField, text: str) -> Any:
             raise ValidationError(f"At most {longest} characters.")
         return text
     if kind in {"integer", "number"}:
-        return parse_number(text, kind, argument.schema)
+        return parse_number_for_schema(text, kind, argument.schema)
     return (
         parse_lines_for_schema(text, argument.schema["items"])
         if kind == "lines"
@@ -317,7 +317,7 @@ def parse_lines_for_schema(text: str, item: Mapping[str, Any]) -> list[Any]:
     lines = [line for line in text.replace("\r\n", "\n").split("\n") if line.strip()]
     if item["type"] == "string":
         return lines
-    return [parse_number(line, item["type"], item) for line in lines]
+    return [parse_number_for_schema(line, item["type"], item) for line in lines]
 
 
 def parse_json_for_schema(text: str, schema: Mapping[str, Any]) -> Any:
@@ -333,7 +333,7 @@ def parse_json_for_schema(text: str, schema: Mapping[str, Any]) -> Any:
     return value
 
 
-def parse_number(text: str, kind: str, schema: Mapping[str, Any]) -> int | float:
+def parse_number_for_schema(text: str, kind: str, schema: Mapping[str, Any]) -> int | float:
     words = "a whole number" if kind == "integer" else "a number"
     try:
         value = json.loads(text.strip())

@@ -92,7 +92,7 @@ def build_session_comparison_context(first: ComparedSession, second: ComparedSes
                 "Cost",
                 first.usage.cost_label if first.usage.total_tokens else "not reported",
                 second.usage.cost_label if second.usage.total_tokens else "not reported",
-                describe_change(first.usage.cost, second.usage.cost),
+                describe_difference_to_second_number(first.usage.cost, second.usage.cost),
             ),
             compare_numbers(
                 "Requests to people", first.summary.waits.requests, second.summary.waits.requests
@@ -118,11 +118,13 @@ def count_files_changed_in_session(compared: ComparedSession) -> int:
 
 
 def compare_numbers(label: str, first: int, second: int) -> ComparedFact:
-    return ComparedFact(label, f"{first:,}", f"{second:,}", describe_change(first, second))
+    return ComparedFact(
+        label, f"{first:,}", f"{second:,}", describe_difference_to_second_number(first, second)
+    )
 
 
 def compare_durations(label: str, first: timedelta, second: timedelta) -> ComparedFact:
-    change = describe_change(first.total_seconds(), second.total_seconds())
+    change = describe_difference_to_second_number(first.total_seconds(), second.total_seconds())
     lengths = [format_duration(length) if length else "none" for length in (first, second)]
     return ComparedFact(label, lengths[0], lengths[1], change)
 
@@ -133,7 +135,7 @@ def compare_text_values(label: str, first: str | None, second: str | None) -> Co
     )
 
 
-def describe_change(first: float, second: float) -> str:
+def describe_difference_to_second_number(first: float, second: float) -> str:
     """Return how the second number differs from the first: `+25 %`, `3.0 times`, or "" if they are equal."""
     if first == second:
         return ""

@@ -18,7 +18,7 @@ Opcode = tuple[str, int, int, int, int]
 Marked = tuple[str, str]  # ` `, `-`, `+` or `@`, and a line
 
 
-def compute_line_diff_opcodes(before: Sequence[str], after: Sequence[str]) -> list[Opcode] | None:
+def line_diff_opcodes_or_none(before: Sequence[str], after: Sequence[str]) -> list[Opcode] | None:
     """Return difflib's opcodes, or None if comparing the texts would take too long."""
     if before == after:
         return [("equal", 0, len(before), 0, len(after))] if before else []
@@ -37,7 +37,7 @@ def compute_line_diff_opcodes(before: Sequence[str], after: Sequence[str]) -> li
 
 def diff_all_lines_or_none(before: Sequence[str], after: Sequence[str]) -> list[Marked] | None:
     """Return all lines of both texts with their signs, or None if the texts are too large to compare."""
-    codes = compute_line_diff_opcodes(before, after)
+    codes = line_diff_opcodes_or_none(before, after)
     return None if codes is None else list(iterate_diff_lines_of_opcodes(codes, before, after))
 
 
@@ -46,7 +46,7 @@ def walk_diff_hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[Mar
 
     If the texts are too large to compare, yield all old lines as removed, then all new lines as added.
     """
-    codes = compute_line_diff_opcodes(before, after)
+    codes = line_diff_opcodes_or_none(before, after)
     if codes is None:
         codes = [("replace", 0, len(before), 0, len(after))]
     matcher = difflib.SequenceMatcher(None, "", "")

@@ -101,7 +101,7 @@ class WaterfallQuery:
     @classmethod
     def parse_waterfall_query(cls, data: QueryDict) -> WaterfallQuery:
         """Return the query of a query string. Invalid values are ignored."""
-        first, last = (parse_number(data.get(name, "")) for name in ("from", "to"))
+        first, last = (parse_microseconds_or_none(data.get(name, "")) for name in ("from", "to"))
         return cls(first, last, data.get("path") == "1")
 
     def query_between(self, from_us: float, to_us: float) -> str:
@@ -338,5 +338,5 @@ def load_call_names_by_event(session: Session, event_ids: Sequence[int]) -> dict
     }
 
 
-def parse_number(text: str) -> int | None:
+def parse_microseconds_or_none(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -171,7 +171,7 @@ def group_evenly(items: Sequence[T], most: int) -> list[Sequence[T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def describe_change(now: float, before: float, before_label: str) -> str:
+def describe_difference_from_previous_period(now: float, before: float, before_label: str) -> str:
     """Return how a figure differs from that of the previous period, such as `12 % more than $4.20`.
 
     If it is more than MAX_TIMES as large, only the previous figure is returned.

@@ -43,7 +43,7 @@ from dashboard.usage.activity import build_activity_context, build_tool_context
 from dashboard.usage.charts import (
     build_token_and_context_charts,
     build_usage_chart_context,
-    describe_change,
+    describe_difference_from_previous_period,
     sum_usage_by_name,
 )
 from dashboard.usage.query import (
@@ -252,10 +252,14 @@ def describe_period_changes(period: PeriodUsage, before: PeriodUsage) -> dict[st
     """Return how the figures of a period differ from those of the previous one."""
     tokens, tokens_before = period.total.total_tokens, before.total.total_tokens
     return {
-        "cost": describe_change(period.total.cost, before.total.cost, before.total.cost_label),
-        "tokens": describe_change(tokens, tokens_before, f"{tokens_before:,}"),
-        "sessions": describe_change(period.sessions, before.sessions, f"{before.sessions:,}"),
-        "session": describe_change(
+        "cost": describe_difference_from_previous_period(
+            period.total.cost, before.total.cost, before.total.cost_label
+        ),
+        "tokens": describe_difference_from_previous_period(tokens, tokens_before, f"{tokens_before:,}"),
+        "sessions": describe_difference_from_previous_period(
+            period.sessions, before.sessions, f"{before.sessions:,}"
+        ),
+        "session": describe_difference_from_previous_period(
             period.average_session_cost, before.average_session_cost, before.average_session_cost_label
         ),
         "cache": f"of the input, {before.total.cache_hit_percent} % before"

@@ -163,16 +163,16 @@ def test_snoozing_again_moves_the_time_and_waking_ends_it(signed_in) -> None:
 def test_a_snooze_ends_before_the_deadline_and_never_stops_it() -> None:
     anna = person("anna")
     row = asked(deadline=NOW + 20 * MINUTE)
-    approvals.snooze_requests([row.request_id], NOW + 60 * MINUTE, person=anna, now=NOW)
+    approvals.snooze_requests_for_person([row.request_id], NOW + 60 * MINUTE, person=anna, now=NOW)
     assert RequestSnooze.objects.get().until == NOW + 15 * MINUTE
     approvals.expire_due_requests(NOW + 21 * MINUTE)
     assert fresh(row).status == "expired"
     near = asked(deadline=NOW + 4 * MINUTE, target_resource="near")
     with pytest.raises(Conflict, match="5 minutes"):
-        approvals.snooze_requests([near.request_id], NOW + 60 * MINUTE, person=anna, now=NOW)
+        approvals.snooze_requests_for_person([near.request_id], NOW + 60 * MINUTE, person=anna, now=NOW)
     for until in (NOW, NOW + timedelta(days=8)):
         with pytest.raises(BadRequest):
-            approvals.snooze_requests([near.request_id], until, person=anna, now=NOW)
+            approvals.snooze_requests_for_person([near.request_id], until, person=anna, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_a_request_that_is_deleted_while_it_is_snoozed_is_left_out(monkeypatch: 
 
     monkeypatch.setattr(triage, "cap_snooze_end", end_and_delete)
     ids = [stays.request_id, goes.request_id]
-    assert approvals.snooze_requests(ids, NOW + timedelta(hours=1), person=anna, now=NOW) == 1
+    assert approvals.snooze_requests_for_person(ids, NOW + timedelta(hours=1), person=anna, now=NOW) == 1
     assert RequestSnooze.objects.get().request_id == stays.request_id
 
 
@@ -312,7 +312,7 @@ def test_badge_overview_and_inbox_count_the_same_when_something_is_snoozed(signe
     first, _second = ask_now("/a"), ask_now("/b")
     browser, other = signed_in("anna"), signed_in("bob")
     now = timezone.now()
-    approvals.snooze_requests(
+    approvals.snooze_requests_for_person(
         [first.request_id], now + timedelta(minutes=15), person=User.objects.get(username="anna"), now=now
     )
 
@@ -332,7 +332,7 @@ def test_the_badge_asks_again_when_a_snoozed_request_is_back(signed_in) -> None:
     row = ask_now("/a")
     browser = signed_in("anna")
     now = timezone.now()
-    approvals.snooze_requests(
+    approvals.snooze_requests_for_person(
         [row.request_id], now + timedelta(minutes=15), person=User.objects.get(username="anna"), now=now
     )
     badge = browser.get("/ui/rail/approvals/badge/", headers=HTMX).content.decode()
@@ -344,7 +344,7 @@ def test_an_overview_with_nothing_but_a_snoozed_request_is_no_empty_installation
     row = ask_now("/a")
     browser = signed_in("anna")
     now = timezone.now()
-    approvals.snooze_requests(
+    approvals.snooze_requests_for_person(
         [row.request_id], now + timedelta(minutes=15), person=User.objects.get(username="anna"), now=now
     )
     assert "1 snoozed" in browser.get("/ui/", headers=HTMX).content.decode()

@@ -197,7 +197,7 @@ def answer(
         world = World(agent)
         await world.rulings.refresh_policy_rules()
         if edited:
-            world.rulings.reload_rules_on_change([EDIT])
+            world.rulings.start_rules_reload_on_change([EDIT])
         with steps.traced():
             try:
                 await world.guard.answer_hook_with_fallback(scope, receive, send)

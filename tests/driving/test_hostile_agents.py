@@ -30,7 +30,7 @@ def fleet() -> Fleet:
 def ask(fleet: Fleet, runner: Runner, run: Run, tool_call: dict[str, Any]) -> ToolCallRequest:
     options = tuple(agent_options.parse_agent_answer_options(OPTIONS))
     question = permissions.PermissionQuestion(run.session_id, run.run_id, tool_call, [], options, "one")
-    return permissions.record_question_call(question, runner, SPEECH, fleet.tick())
+    return permissions.record_and_build_question_call(question, runner, SPEECH, fleet.tick())
 
 
 def shell(call_id: str, command: str, **fields: Any) -> dict[str, Any]:
@@ -64,7 +64,9 @@ def test_a_question_about_a_call_that_is_said_to_be_over_is_judged_by_its_own_wo
     ruling = Ruling(DENY, "Nobody removes", "rule 1")
     question = permissions.PermissionQuestion(run.session_id, run.run_id, {}, [], tuple(OPTIONS))
     for _ in range(2):
-        answer = permissions.answer_by_ruling(asked, ruling, question, actor=OPERATOR, now=fleet.tick())
+        answer = permissions.record_and_build_ruling_answer(
+            asked, ruling, question, actor=OPERATOR, now=fleet.tick()
+        )
         assert answer["outcome"] == {"optionId": "no"}
     assert DrivenCall.objects.get(call_id="X").told["ruled"] == [DENY, "rule 1"]
 

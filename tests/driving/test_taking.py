@@ -220,7 +220,7 @@ def test_a_question_ends_with_its_run(fleet: Fleet) -> None:
     question = permissions.PermissionQuestion(
         run.session_id, run.run_id, asked["toolCall"], [], options, "one"
     )
-    call = permissions.record_question_call(question, runner, SPEECH, fleet.tick())
+    call = permissions.record_and_build_question_call(question, runner, SPEECH, fleet.tick())
     row = permissions.submit_permission_question(
         call, NO_OPINION, ask="one", actor=OPERATOR, now=fleet.tick()
     )

@@ -224,7 +224,7 @@ def test_a_call_that_its_client_cancelled_is_not_begun_though_it_was_approved() 
         gateway_calls.raise_if_call_cancelled(call_id)
     attempt = gateway_calls.CallAttempt(call_id, BINDING, GatewayCaller("agent.one"), place)
     assert not gateway_calls.mark_call_running(
-        attempt, asked.request_id, cast(Any, SimpleNamespace(find_call_seconds=lambda *_: 1)), now
+        attempt, asked.request_id, cast(Any, SimpleNamespace(call_timeout_seconds_of_tool=lambda *_: 1)), now
     )
     assert not gateway_calls.cancel_waiting_call("gws-one", 7, BINDING.by, now=now), "twice"
 

@@ -172,7 +172,7 @@ def split_mcp_events() -> None:
 
 
 def read_mcp_tools() -> None:
-    page = listing.parse_listing_page(
+    page = listing.parse_listing_page_or_none(
         b'{"result":{"tools":[' + b",".join(b'{"name":"t%d"}' % n for n in range(100_000)) + b"]}}"
     )
     assert page is not None
@@ -207,7 +207,7 @@ def read_server_question() -> None:
     schema = {"type": "object", "properties": {f"f{number}": field for number in range(1_000)}}
     params = {"message": "m" * 100_000, "requestedSchema": schema}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "elicitation/create", "params": params}
-    question = elicitation.parse_server_elicitation(msgspec.json.encode(asked))
+    question = elicitation.parse_server_elicitation_or_none(msgspec.json.encode(asked))
     assert question is None or question.params is None
 
 
@@ -269,9 +269,9 @@ def colour_code() -> None:
 
 
 def compare_texts() -> None:
-    assert diffs.compute_line_diff_opcodes(["a"] * 1_500, ["b"] * 1_500) is None
+    assert diffs.line_diff_opcodes_or_none(["a"] * 1_500, ["b"] * 1_500) is None
     lines = [str(number % 7) for number in range(1_000)]
-    diffs.compute_line_diff_opcodes(lines, lines[::-1])
+    diffs.line_diff_opcodes_or_none(lines, lines[::-1])
 
 
 def read_picture_size() -> None:

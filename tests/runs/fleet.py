@@ -60,7 +60,7 @@ class Fleet:
         answer = self.poll(runner)
         assert answer is not None
         assert answer["run"]["run_id"] == run.run_id
-        runs.record_run_started(run.run_id, runner, self.tick())
+        runs.record_run_start_or_stop(run.run_id, runner, self.tick())
         return self.fresh(run)
 
     def complete(self, runner: Runner, run: Run) -> None:

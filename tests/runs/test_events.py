@@ -33,7 +33,7 @@ def test_an_executor_that_is_faster_than_its_runner_is_believed(fleet: Fleet) ->
     fleet.poll(runner)
     assert note(fleet, run.session_id, "session_start") is True
     runs.add_run_event(run, "session_start", fleet.now)
-    runs.record_run_started(run.run_id, runner, fleet.tick())
+    runs.record_run_start_or_stop(run.run_id, runner, fleet.tick())
     assert fleet.said(run.session_id) == ["session_start"]
 
 

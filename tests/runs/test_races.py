@@ -138,7 +138,7 @@ def test_children_that_end_together_tell_their_parent_once_each(fleet: Fleet) ->
         [lambda run=run: runs.record_run_completed(run.run_id, runner, now) for run in [parent, *children]]
     )  # type: ignore[misc]
     while (answer := fleet.poll(runner)) is not None:
-        runs.record_run_started(answer["run"]["run_id"], runner, fleet.tick())
+        runs.record_run_start_or_stop(answer["run"]["run_id"], runner, fleet.tick())
         runs.record_run_completed(answer["run"]["run_id"], runner, fleet.tick())
     prompts = "".join(
         Run.objects.filter(session_id=parent.session_id, type=RESUME).values_list("prompt", flat=True)

@@ -62,7 +62,7 @@ def test_a_start_that_is_reported_late_takes_the_run_up_again(fleet: Fleet) -> N
     slow, run = fleet.runner(), fleet.start()
     fleet.poll(slow)
     fleet.pass_time(61)
-    runs.record_run_started(run.run_id, slow, fleet.tick())
+    runs.record_run_start_or_stop(run.run_id, slow, fleet.tick())
     assert (fleet.fresh(run).status, fleet.fresh(run).runner_id) == ("running", slow.runner_id)
 
 

@@ -44,8 +44,8 @@ def _folder(settings: Any, tmp_path: Any) -> None:
 @pytest.mark.parametrize("argument", ["--token=abcdef", "plain"])
 def test_masked_arguments_that_come_back_stay_what_they_are(argument: str) -> None:
     servers = {"gh": {"command": "npx", "args": [argument], "env": {"A": "v"}}}
-    stored = sealed_servers.seal_server_values(servers, "agent a")
-    again = sealed_servers.seal_server_values(mask_server_secrets(stored), "agent a", stored)
+    stored = sealed_servers.seal_values_keeping_masked_ones(servers, "agent a")
+    again = sealed_servers.seal_values_keeping_masked_ones(mask_server_secrets(stored), "agent a", stored)
     assert sealed_servers.unseal_server_values(again, "agent a") == servers
 
 

@@ -22,7 +22,7 @@ from coordinator.usage.reading import (
 )
 from coordinator.usage.turns import find_model_context_window_tokens, load_session_usage
 from dashboard.looks.charts import build_amount_chart, build_heat_map
-from dashboard.usage.charts import describe_change
+from dashboard.usage.charts import describe_difference_from_previous_period
 from dashboard.usage.query import UsageQuery, filter_usage_rows, load_usage_by_slot_and_name
 from tests.people import signed_in
 from tests.usage.test_page import text_of
@@ -116,7 +116,7 @@ def test_figures_are_compared_with_the_period_before(viewer: Client, monkeypatch
     ],
 )
 def test_how_a_figure_changed(now: float, before: float, label: str) -> None:
-    assert describe_change(now, before, "ten") == label
+    assert describe_difference_from_previous_period(now, before, "ten") == label
 
 
 def test_a_year_is_a_map_of_days_and_a_table_says_the_same(viewer: Client, monkeypatch: Any) -> None:

@@ -103,7 +103,9 @@ class NamedRows(Generic[Row]):
         owner = f"{self.noun.lower()} {name}"
         return {
             **values,
-            "mcp_servers": sealed_servers.seal_server_values(values["mcp_servers"], owner, stored),
+            "mcp_servers": sealed_servers.seal_values_keeping_masked_ones(
+                values["mcp_servers"], owner, stored
+            ),
         }
 
     def validate_row_name(self, name: str) -> None:

@@ -124,7 +124,7 @@ def request_permission(
     raise Conflict("This request was closed while you sent it again. Send it once more.")
 
 
-def create_request_denied_by_rules(
+def get_or_create_denied_request(
     ask: NewPermissionRequest, ruling: Ruling, *, actor: Actor, now: datetime
 ) -> PermissionRequestResult:
     """Write a request that a rule denies, which nobody is asked about.
@@ -169,7 +169,7 @@ def find_request_denied_by_rules(question: PreparedQuestion, now: datetime) -> P
     )
 
 
-def find_request_by_key(idempotency_key: str, *, actor: Actor) -> PermissionRequest | None:
+def find_request_by_idempotency_key(idempotency_key: str, *, actor: Actor) -> PermissionRequest | None:
     """Return the request that `by` made under this key, with its context; None where there is none."""
     key = scope_idempotency_key(idempotency_key, actor)
     return PermissionRequest.objects.with_context().filter(context__idempotency_key=key).first()

@@ -100,7 +100,9 @@ def record_assignment_change(
     )
 
 
-def snooze_requests(request_ids: Sequence[str], until: datetime, *, person: Person, now: datetime) -> int:
+def snooze_requests_for_person(
+    request_ids: Sequence[str], until: datetime, *, person: Person, now: datetime
+) -> int:
     """Hide requests from this person's inbox until a time, or until shortly before their deadline.
 
     Returns how many. It is the person's own view and changes nothing for anybody else, so it is not audited. Raises

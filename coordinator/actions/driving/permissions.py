@@ -46,9 +46,9 @@ from coordinator.sessions.driven_agent_updates import AgentProtocolReader
 
 __all__ = [
     "PermissionQuestion",
-    "answer_by_ruling",
     "load_question_outcome",
-    "record_question_call",
+    "record_and_build_question_call",
+    "record_and_build_ruling_answer",
     "submit_permission_question",
     "withdraw_open_questions",
 ]
@@ -80,7 +80,7 @@ class PermissionQuestion:
         return tool_call_id
 
 
-def record_question_call(
+def record_and_build_question_call(
     question: PermissionQuestion, runner: Runner, speech: AgentProtocolReader, now: datetime
 ) -> ToolCallRequest:
     """Begin the call's row, if it has none yet, and return the call as rules and people see it.
@@ -199,7 +199,7 @@ def submit_permission_question(
         )
     except Conflict:
         # Where the session works may have become known since the runner asked this first.
-        earlier = approvals_of.find_request_by_key(sent_as, actor=actor)
+        earlier = approvals_of.find_request_by_idempotency_key(sent_as, actor=actor)
         if earlier is None or not tool_calls.is_verdict_for_call(earlier, call_request):
             raise
         row = earlier
@@ -282,7 +282,7 @@ def build_elicitation_response(
     return {"action": "decline"} if content is None else {"action": "accept", "content": content}
 
 
-def answer_by_ruling(
+def record_and_build_ruling_answer(
     call_request: ToolCallRequest,
     ruling: Ruling,
     question: PermissionQuestion,

@@ -117,7 +117,9 @@ def request_elicitation_unless_denied(
         record_denied_elicitation(elicitation, ruling, now)
         return None
     with transaction.atomic():
-        is_findable = approvals.find_request_by_key(elicitation.key, actor=elicitation.actor) is None
+        is_findable = (
+            approvals.find_request_by_idempotency_key(elicitation.key, actor=elicitation.actor) is None
+        )
         # An earlier question of the same id stays what it was: no answer counts twice.
         key = elicitation.key if is_findable else uuid.uuid4().hex
         row = approvals.request_permission(
@@ -235,7 +237,7 @@ def close_elicitation_on_client_answer(key: str, result: Any, actor: Actor, now:
     What answers another request of a server goes on only once that request was approved and passed on. Programs
     without a person before them cancel, or answer with an error. That leaves the card open.
     """
-    row = approvals.find_request_by_key(key, actor=actor)
+    row = approvals.find_request_by_idempotency_key(key, actor=actor)
     if row is None:
         return ClientAnswer.UNKNOWN
     if rules.request_subject(row).tool_name != ELICITATION:  # a request that policy asks about

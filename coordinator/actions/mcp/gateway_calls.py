@@ -576,7 +576,9 @@ def mark_call_running(attempt: CallAttempt, request_id: str, server: UpstreamSer
 def max_call_duration(server: UpstreamServer, tool: str | None = None) -> timedelta:
     """Return how long a call of a tool, or of any tool, may be in progress, as its sender enforces."""
     tools = [WHOLE_SERVER, *server.limits] if tool is None else [tool]
-    return timedelta(seconds=max(map(server.find_call_seconds, tools))) + STARTS_WITHIN + ENDS_WITHIN
+    return (
+        timedelta(seconds=max(map(server.call_timeout_seconds_of_tool, tools))) + STARTS_WITHIN + ENDS_WITHIN
+    )
 
 
 def build_gateway_call(

@@ -90,7 +90,7 @@ def request_approval_of_server_request(
     ]
     with transaction.atomic():
         # An earlier request of the same id stays what it was: no answer counts twice.
-        is_free = approvals.find_request_by_key(question.key, actor=question.actor) is None
+        is_free = approvals.find_request_by_idempotency_key(question.key, actor=question.actor) is None
         key = question.key if is_free else uuid.uuid4().hex
         row = approvals.request_permission(
             NewPermissionRequest(

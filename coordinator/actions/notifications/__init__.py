@@ -36,7 +36,7 @@ from coordinator.actions.notifications.escalating import (
 )
 from coordinator.actions.notifications.quiet_hours import clear_quiet_hours, set_quiet_hours
 from coordinator.actions.notifications.removed_people import (
-    delete_person_notifications,
+    delete_notification_settings_of_person,
     rename_notification_person,
 )
 from coordinator.notifications import channels
@@ -52,7 +52,7 @@ __all__ = [
     "clear_quiet_hours",
     "create_escalation_step",
     "create_notification_target",
-    "delete_person_notifications",
+    "delete_notification_settings_of_person",
     "deliver_notification",
     "escalate_due_requests",
     "find_due_notifications",

@@ -12,7 +12,7 @@ from coordinator.models import EscalationStep, NotificationChoice, NotificationT
 NOBODY = "No account has this name any more."
 
 
-def delete_person_notifications(name: str, *, actor: Actor, now: datetime | None) -> None:
+def delete_notification_settings_of_person(name: str, *, actor: Actor, now: datetime | None) -> None:
     """Remove what is stored for an unused name: addresses, devices, quiet hours, and escalation steps to it.
 
     Call it in the transaction that frees the name, or gives it to another person.
@@ -34,7 +34,7 @@ def delete_person_notifications(name: str, *, actor: Actor, now: datetime | None
 
 def rename_notification_person(before: str, after: str, *, actor: Actor, now: datetime | None) -> None:
     """Let all that follow a person to a new name. Call it in the transaction that gives the name."""
-    delete_person_notifications(after, actor=actor, now=now)  # left by another who had it
+    delete_notification_settings_of_person(after, actor=actor, now=now)  # left by another who had it
     NotificationTarget.objects.filter(person=before).update(person=after)
     QuietHours.objects.filter(pk=before).update(person=after)
     NotificationChoice.objects.filter(pk=before).update(person=after)

@@ -157,7 +157,7 @@ def delete_user(user_id: int, *, actor: Actor, now: datetime | None = None) -> N
 
 def delete_username_references(name: str, actor: Actor, now: datetime | None) -> None:
     """Drop what is kept for a name that nobody has."""
-    notifications.delete_person_notifications(name, actor=actor, now=now)
+    notifications.delete_notification_settings_of_person(name, actor=actor, now=now)
     person_names.delete_rows_of_person_name(name)
 
 

@@ -15,7 +15,7 @@ from coordinator.actions.runs.ordering import queue_start_or_resume_run
 from coordinator.actions.runs.reports import (
     record_run_completed,
     record_run_failed,
-    record_run_started,
+    record_run_start_or_stop,
     record_run_stopped,
 )
 from coordinator.actions.runs.run_state_machine import (
@@ -54,7 +54,7 @@ __all__ = [
     "queue_start_or_resume_run",
     "record_run_completed",
     "record_run_failed",
-    "record_run_started",
+    "record_run_start_or_stop",
     "record_run_stopped",
     "recover_runner_runs",
     "release_held_run",

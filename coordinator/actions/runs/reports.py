@@ -26,7 +26,7 @@ from coordinator.runs import demands
 from coordinator.runs.statuses import OPEN, RESUME, START_EVENTS
 
 
-def record_run_started(run_id: str, runner: Runner, now: datetime) -> None:
+def record_run_start_or_stop(run_id: str, runner: Runner, now: datetime) -> None:
     """Record that the runner has started the run's process.
 
     Too late (the run was stopped or has failed meanwhile): the run stays as it is and the runner is ordered to stop the

@@ -135,7 +135,7 @@ def end_run(run: Run, session: Session, status: str, now: datetime, *, error: st
     if status == Run.Status.COMPLETED:
         add_missing_run_end_event(run, now, since=started_at, reason="completed")
     renew_run_timeouts(session.session_id, now)
-    if callbacks.is_callback_wanted(run):
+    if callbacks.should_report_run_end_to_parent(run):
         notify_parent_session(run, now)
     # After a stop the session must not go on at once; waiting callbacks are sent with the next run that ends.
     if status != Run.Status.STOPPED:

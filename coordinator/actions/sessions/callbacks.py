@@ -15,7 +15,7 @@ STOPPED_BY_HAND = "Session was manually stopped"
 NO_RESULT = "(no result)"
 
 
-def is_callback_wanted(run: Run) -> bool:
+def should_report_run_end_to_parent(run: Run) -> bool:
     """Return whether the run's end is to be reported to a parent."""
     return run.execution_mode == "async_callback" and bool(run.parent_session_id)
 

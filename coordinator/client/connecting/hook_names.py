@@ -71,7 +71,7 @@ def extract_hook_names_from_program(program: str) -> frozenset[str] | None:
     """Return the names of the hooks that a program knows; None where they cannot be read from it."""
     budget, deadline = MAX_BYTES, time.monotonic() + SECONDS
     names: set[str] = set()
-    for path in iterate_program_files(program):
+    for path in iterate_agent_program_files(program):
         overlap = b""
         try:
             with open(path, "rb") as file:
@@ -89,7 +89,7 @@ def extract_hook_names_from_program(program: str) -> frozenset[str] | None:
     return frozenset(names) or None
 
 
-def iterate_program_files(program: str) -> Iterator[str]:
+def iterate_agent_program_files(program: str) -> Iterator[str]:
     """Yield the program itself, and the files that belong to it: a script is one of several."""
     yield program
     folder = os.path.dirname(program)

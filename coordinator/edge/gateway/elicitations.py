@@ -294,7 +294,7 @@ class CallElicitations(OpenQuestions):
 
     async def intercept_server_message(self, data: bytes) -> bool:
         """Take in what a server sends before its response; say whether its client is not to receive it."""
-        server_elicitation = elicitation.parse_server_elicitation(data)
+        server_elicitation = elicitation.parse_server_elicitation_or_none(data)
         if server_elicitation is not None:
             return await self.intercept_elicitation(server_elicitation)
         number = elicitation.cancelled_request_id_or_none(data)

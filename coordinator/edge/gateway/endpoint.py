@@ -394,11 +394,9 @@ class GatewayEndpoint:
 
     async def stream_server_messages(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /mcp/{server}`: stream the messages that the server sends unasked, for as long as the client stays."""
-        await self.serve_client_event_stream(
-            name, self.stream_messages_if_server_accessible, scope, receive, send
-        )
+        await self.serve_client_event_stream(name, self.require_access_and_relay_stream, scope, receive, send)
 
-    async def stream_messages_if_server_accessible(self, exchange: Exchange) -> None:
+    async def require_access_and_relay_stream(self, exchange: Exchange) -> None:
         await self.require_server_access(exchange)
         await self._server_streams.relay_server_stream(exchange)
 

@@ -121,7 +121,7 @@ class Exchange:
     @property
     def call_seconds(self) -> int:
         """Return how long the server may take for this request."""
-        return self.server.find_call_seconds(self.called_tool_or_whole_server)
+        return self.server.call_timeout_seconds_of_tool(self.called_tool_or_whole_server)
 
     @property
     def client_capabilities(self) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class AgentToolListings:
     async def filter_tool_listing(self, exchange: Exchange, body: bytes) -> bytes:
         """Return an answer to tools/list with what the agent may see. Raises UpstreamFailed for what is none."""
         try:
-            page = listing.parse_listing_page(body)
+            page = listing.parse_listing_page_or_none(body)
         except UnreadableListing as problem:
             raise UpstreamFailed(f"sent a list of tools that cannot be read ({problem})") from None
         if page is None:
@@ -315,7 +315,7 @@ class AgentToolListings:
         """Return a page of a server's list; None from a server that does not have tools. Raises UnreadableListing."""
         params: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
         response = await self._sending.send_request_of_gateway(exchange, "tools/list", params)
-        page = listing.parse_listing_page(response)
+        page = listing.parse_listing_page_or_none(response)
         if page is None and listing.read_error_code_or_none(response) != METHOD_NOT_FOUND:
             raise UnreadableListing("answered with an error when it was asked for its tools")
         return page

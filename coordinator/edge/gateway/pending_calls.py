@@ -130,9 +130,7 @@ class PendingCalls:
             known_call = await self._threads.run_in_thread(
                 gateway_calls.find_undelivered_call_marking_lost, pending_call.binding, timezone.now()
             )
-            if known_call is not None and await self.answer_from_identical_earlier_call(
-                pending_call, known_call
-            ):
+            if known_call is not None and await self.try_send_identical_call_answer(pending_call, known_call):
                 return
             approval, row = await self.open_or_find_call_approval(pending_call)
             if approval is not None and await self.await_approval_and_answer_call(
@@ -153,7 +151,7 @@ class PendingCalls:
                 gateway_calls.raise_if_call_cancelled, pending_call.record.call_id
             )
 
-    async def answer_from_identical_earlier_call(
+    async def try_send_identical_call_answer(
         self, pending_call: PendingCall, gateway_call: GatewayCall
     ) -> bool:
         """Answer with what became of the very same call, begun before: it runs, has an unheard result, or is lost."""

@@ -91,7 +91,7 @@ class ToolTrialRunner:
             return TrialOutcome("failed", None, problem, is_sent, (time.perf_counter() - began) * 1000)
 
         is_sent = False
-        seconds = min(ANSWER_WITHIN, server.find_call_seconds(trial.tool))
+        seconds = min(ANSWER_WITHIN, server.call_timeout_seconds_of_tool(trial.tool))
 
         async def send_in_own_session() -> bytes:
             nonlocal is_sent

@@ -231,7 +231,7 @@ class HookRecorder:
         if dialect.sends_pieces and (hook.name in dialect.turn_ends or dialect.extract_message_piece(hook)):
             return None
         events = self.build_events_from_hook_only(hook, known_session.session_id, ruling)
-        return None if any(is_result_without_call(event) for event in events) else events
+        return None if any(is_tool_result_without_call_id(event) for event in events) else events
 
     async def find_session_and_write_hook(
         self,
@@ -455,7 +455,7 @@ class HookRecorder:
                 if text
             ]
         events = self.build_events_from_hook_only(hook, session_id, ruling)
-        for event in filter(is_result_without_call, events):
+        for event in filter(is_tool_result_without_call_id, events):
             ids = self.dialect.name, session_id, event.tool_name or "", event.tool_input
             event.tool_use_id = tool_calls.find_edited_input_call_id(*ids)
         if any(map(is_transcript_model_request, events)) and sessions.has_telemetry_tokens(session_id):
@@ -489,7 +489,7 @@ def is_transcript_model_request(event: NewEvent) -> bool:
     return isinstance(event, DedupedEvent) and event.late and event.event_type == MODEL_REQUEST
 
 
-def is_result_without_call(event: NewEvent) -> bool:
+def is_tool_result_without_call_id(event: NewEvent) -> bool:
     """Say whether it is a result without its call's id: a person may have edited the call's input here."""
     return event.event_type == "post_tool" and event.tool_use_id is None
 

@@ -198,7 +198,7 @@ class DrivingEndpoint:
             )
         by, now = admission.caller.caller_actor, timezone.now()
         work = functools.partial(
-            permissions.answer_by_ruling, call_request, ruling, question, actor=by, now=now
+            permissions.record_and_build_ruling_answer, call_request, ruling, question, actor=by, now=now
         )
         return await self.run_runner_write_in_transaction(work)
 
@@ -339,7 +339,7 @@ def apply_session_updates_of_runner(
 
 
 def record_permission_question(question: PermissionQuestion, runner: Runner) -> ToolCallRequest:
-    question_call = permissions.record_question_call(question, runner, SPEECH, timezone.now())
+    question_call = permissions.record_and_build_question_call(question, runner, SPEECH, timezone.now())
     about = find_call_subject(question_call.program, question_call.tool, question_call.tool_input)
     return replace(question_call, about=call_text_in_working_folder(about, question_call.folder))
 

@@ -95,9 +95,9 @@ class PolicyRulings:
         # What is blocked for a caller by `_guarded_tools_snapshot`: every hook's answer says it.
         self._guarded_tools: dict[PartialCall, list[tuple[str, str]]] = {}
         self._guarded_tools_snapshot: PolicySnapshot | None = None
-        hub.listeners.append(self.reload_rules_on_change)
+        hub.listeners.append(self.start_rules_reload_on_change)
 
-    def reload_rules_on_change(self, batch: Sequence[FeedChange]) -> None:
+    def start_rules_reload_on_change(self, batch: Sequence[FeedChange]) -> None:
         """Take note that a rule, a server or a grant has changed, and read them again."""
         if any(change.topic in TOPICS for change in batch):
             self._edits += 1

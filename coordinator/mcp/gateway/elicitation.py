@@ -34,7 +34,7 @@ class ServerElicitation:
     mode: str
 
 
-def parse_server_elicitation(data: bytes) -> ServerElicitation | None:
+def parse_server_elicitation_or_none(data: bytes) -> ServerElicitation | None:
     """Return the question that a message is; None for any other message."""
     if ELICITATION.encode() not in data and b"elicitation" not in data:
         return None

@@ -42,7 +42,7 @@ class ToolListingPage:
         return read_next_cursor(self.result)
 
 
-def parse_listing_page(body: bytes) -> ToolListingPage | None:
+def parse_listing_page_or_none(body: bytes) -> ToolListingPage | None:
     """Read an answer to tools/list; None for an error, which passes as it is. Raises UnreadableListing."""
     try:
         answer = _fields(replace_lone_surrogates(body))

@@ -105,7 +105,7 @@ class UpstreamServer:
         """Return what holds for calls of a tool, or for other requests where it is WHOLE_SERVER."""
         return call_limits.effective_call_limits_for_tool(self.limits, tool)
 
-    def find_call_seconds(self, tool: str = WHOLE_SERVER) -> int:
+    def call_timeout_seconds_of_tool(self, tool: str = WHOLE_SERVER) -> int:
         """Return how long a call of a tool may take."""
         return self.effective_limits_for_tool(tool).call_seconds or self.call_seconds
 

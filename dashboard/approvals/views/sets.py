@@ -166,7 +166,7 @@ def assign_or_snooze_and_describe(
             True,
         )
     until = compute_snooze_end(choice, request.POST.get("zone", ""), now)
-    number = approvals.snooze_requests(ids, until, person=by, now=now)
+    number = approvals.snooze_requests_for_person(ids, until, person=by, now=now)
     return f"{count_of(number, 'request')} snoozed. Deadlines still apply.", True
 
 
