@@ -227,7 +227,7 @@ class TrialCallFilter:
     week: str = ""
     changed: bool = False
 
-    def filter_matches_trial_call(self, call: RecordedCall, before: Ruling, after: Ruling) -> bool:
+    def is_trial_call_matching_filter(self, call: RecordedCall, before: Ruling, after: Ruling) -> bool:
         return (
             (not self.decision or after.decision == self.decision)
             and (not self.by or (after.by or NOTHING) == self.by)
@@ -288,7 +288,7 @@ def load_judged_call_page(
         then.cache_grant_verdicts_for_calls(step.calls)
         for call in step.calls:
             judged = JudgedCall(call, now.decide_recorded_call(call), then.decide_recorded_call(call))
-            if not call_filter.filter_matches_trial_call(call, judged.before, judged.after):
+            if not call_filter.is_trial_call_matching_filter(call, judged.before, judged.after):
                 continue
             if len(judged_calls) == most:
                 return JudgedCallPage(judged_calls, judged_calls[-1].call.event_id, True)
