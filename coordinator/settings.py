@@ -469,7 +469,7 @@ def extract_ports_from_database_url(url: str) -> tuple[str, dict[str, str]]:
     return alone.geturl(), {"PORT": ",".join(port or "5432" for _, port in named_hosts)}
 
 
-def database_settings_from_url(url: str) -> dict[str, Any]:
+def secure_and_build_database_settings(url: str) -> dict[str, Any]:
     """Return Django's settings for `DATABASE_URL`: `postgres://…`, `sqlite:///path`, or nothing at all."""
     if not url:
         return secure_sqlite_file_and_build_settings(DATA_DIR / "signalbox.sqlite3")
@@ -505,7 +505,7 @@ def database_settings_from_url(url: str) -> dict[str, Any]:
 
 def pooler_database_settings(url: str) -> dict[str, Any]:
     """Return Django's settings for the same database through a pooler in transaction mode (engine/pooling.py)."""
-    through = database_settings_from_url(url)
+    through = secure_and_build_database_settings(url)
     if (
         through["ENGINE"] != "coordinator.engine.postgresql"
         or DATABASES["default"]["ENGINE"] != through["ENGINE"]
@@ -529,7 +529,7 @@ def find_database_url() -> str:
         raise build_data_folder_error(DATA_DIR, problem) from None
 
 
-DATABASES = {"default": database_settings_from_url(find_database_url())}
+DATABASES = {"default": secure_and_build_database_settings(find_database_url())}
 _pool_url = env_str("SIGNALBOX_POOL_URL", "")
 POOL = pooler_database_settings(_pool_url) if _pool_url else None
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -62,7 +62,7 @@ class TurnChanges:
 
     def open_shadow_repository(self) -> ShadowRepository | None:
         try:
-            work_tree = GitWorkTree.find_git_work_tree(self._directory)
+            work_tree = GitWorkTree.require_git_work_tree(self._directory)
         except GitFailed as problem:
             log.debug("Changes in %s are not tracked: %s", self._directory, problem)
             return None

@@ -37,7 +37,7 @@ class SessionCommands:
         self.all_done = asyncio.Event()
         self.all_done.set()
 
-    async def run_session_command(self, command: dict[str, Any]) -> None:
+    async def run_and_report_session_command(self, command: dict[str, Any]) -> None:
         """Carry out a command, and report that it is done. Never raises."""
         self._under_way += 1
         self.all_done.clear()
@@ -80,6 +80,8 @@ class SessionCommands:
         if talk is None:
             return
         if isinstance(config, dict) and (
-            options := await talk.set_agent_option(str(config.get("configId")), config.get("value"))
+            options := await talk.set_agent_option_returning_all(
+                str(config.get("configId")), config.get("value")
+            )
         ):
             self._send_update({"sessionUpdate": "config_option_update", "configOptions": options})

@@ -82,7 +82,7 @@ class AgentConversation:
             if model:
                 await self.set_agent_model(model)
             for option, value in config.items():
-                await self.set_agent_option(option, value)
+                await self.set_agent_option_returning_all(option, value)
         except RequestError as problem:
             raise RunnerRefused(
                 f"{self.agent.title} cannot be set up as ordered: {describe_request_error(problem)}"
@@ -95,7 +95,7 @@ class AgentConversation:
         if not self._store:
             return ended
         return await asyncio.to_thread(
-            message_store.add_token_usage_by_model, ended, self._store, self.id, began_ms
+            message_store.load_turn_result_with_usage, ended, self._store, self.id, began_ms
         )
 
     async def cancel_agent_turn(self) -> None:
@@ -109,7 +109,7 @@ class AgentConversation:
             if isinstance(self.opened.get("modes"), dict):
                 self.opened["modes"]["currentModeId"] = mode
         else:
-            await self.set_agent_option(str(option.get("id")), mode)
+            await self.set_agent_option_returning_all(str(option.get("id")), mode)
 
     async def set_agent_model(self, model: str) -> None:
         """Raises RequestError, AgentFailed."""
@@ -117,14 +117,14 @@ class AgentConversation:
         if option is not None and (
             model in modes.list_option_values(option) or not self.opened.get("models")
         ):
-            await self.set_agent_option(str(option.get("id")), model)
+            await self.set_agent_option_returning_all(str(option.get("id")), model)
             return
         params = {"sessionId": self.id, "modelId": model}
         await self.process.send_request_to_agent("session/set_model", params, within=SETTING)
         if isinstance(self.opened.get("models"), dict):
             self.opened["models"]["currentModelId"] = model
 
-    async def set_agent_option(self, option: str, value: Any) -> list[Any] | None:
+    async def set_agent_option_returning_all(self, option: str, value: Any) -> list[Any] | None:
         """Set an option and return all of them, where the agent says them. Raises RequestError, AgentFailed."""
         params: dict[str, Any] = {"configId": option, "value": value}
         if isinstance(value, bool):
@@ -188,9 +188,11 @@ class AgentConversation:
         if fork:
             if session_capabilities.get("fork") is None:
                 raise RunnerRefused(f"{self.agent.title} cannot fork a conversation.")
-            await self._request_agent_session("session_fork", {**location, "sessionId": known_id}, OPENING)
+            await self._request_and_record_agent_session(
+                "session_fork", {**location, "sessionId": known_id}, OPENING
+            )
         elif not known_id:
-            await self._request_agent_session("session_new", location, OPENING)
+            await self._request_and_record_agent_session("session_new", location, OPENING)
         else:
             if session_capabilities.get("resume") is None and not self.agent_capabilities.get("loadSession"):
                 raise RunnerRefused(
@@ -200,11 +202,15 @@ class AgentConversation:
             method = "session_load" if session_capabilities.get("resume") is None else "session_resume"
             self.replays = True
             try:
-                await self._request_agent_session(method, {**location, "sessionId": known_id}, LOADING)
+                await self._request_and_record_agent_session(
+                    method, {**location, "sessionId": known_id}, LOADING
+                )
             finally:
                 self.replays = False
 
-    async def _request_agent_session(self, method: str, params: dict[str, Any], within: float) -> None:
+    async def _request_and_record_agent_session(
+        self, method: str, params: dict[str, Any], within: float
+    ) -> None:
         self.opened = await self.process.send_request_to_agent(AGENT_METHODS[method], params, within=within)
         session_id = self.opened.get("sessionId")
         self.id = session_id if isinstance(session_id, str) and session_id else self.id

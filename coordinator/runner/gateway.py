@@ -58,7 +58,7 @@ class AgentGateway:
         }
 
 
-async def fetch_agent_gateway_access(
+async def fetch_agent_gateway_or_none(
     server: SignalboxServer, url: str, session_id: str, agent: str
 ) -> AgentGateway | None:
     """Return the gateway for an agent that is about to start; None where it gets none. Raises Unreachable."""

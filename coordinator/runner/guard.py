@@ -37,7 +37,7 @@ def find_pids_by_environment_tag(mark: str, besides: int = 0) -> set[int]:
     return marked_pids
 
 
-def send_signal_to_processes(groups: set[int], processes: set[int], number: int) -> bool:
+def signal_processes_and_check_reached(groups: set[int], processes: set[int], number: int) -> bool:
     """Send a signal to groups and processes; returns whether any was there."""
     reached = False
     for send, targets in ((os.killpg, groups), (os.kill, processes)):
@@ -50,17 +50,17 @@ def send_signal_to_processes(groups: set[int], processes: set[int], number: int)
 
 def terminate_processes(groups: set[int], mark: str) -> None:
     """End groups and marked processes: asked first, ended after GRACE."""
-    if not send_signal_to_processes(groups, find_pids_by_environment_tag(mark), signal.SIGTERM):
+    if not signal_processes_and_check_reached(groups, find_pids_by_environment_tag(mark), signal.SIGTERM):
         return
     until = time.monotonic() + GRACE
     while time.monotonic() < until and (
-        send_signal_to_processes(groups, set(), 0) or find_pids_by_environment_tag(mark)
+        signal_processes_and_check_reached(groups, set(), 0) or find_pids_by_environment_tag(mark)
     ):
         time.sleep(0.05)
-    send_signal_to_processes(groups, find_pids_by_environment_tag(mark), signal.SIGKILL)
+    signal_processes_and_check_reached(groups, find_pids_by_environment_tag(mark), signal.SIGKILL)
 
 
-def end_processes_after_runner_exit(mark: str) -> None:
+def wait_and_end_runner_processes(mark: str) -> None:
     """Read what the runner says until it is gone, then end what it left."""
     groups: set[int] = set()
     unread_bytes = b""
@@ -78,4 +78,4 @@ def end_processes_after_runner_exit(mark: str) -> None:
 if __name__ == "__main__":
     for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(stop, signal.SIG_IGN)
-    end_processes_after_runner_exit(sys.argv[1])
+    wait_and_end_runner_processes(sys.argv[1])

@@ -117,18 +117,20 @@ class ProcessGuard:
     async def end_guarded_process(self, process: ChildProcess, grace: float) -> None:
         """End a process and its group: asked first, ended after `grace` seconds."""
         groups = {process.pid}
-        if guard.send_signal_to_processes(groups, set(), signal.SIGTERM):
+        if guard.signal_processes_and_check_reached(groups, set(), signal.SIGTERM):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), grace)
             # The leader's end is not its group's.
-            guard.send_signal_to_processes(groups, set(), signal.SIGKILL)
+            guard.signal_processes_and_check_reached(groups, set(), signal.SIGKILL)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), 5)
         self._write_guard_line(f"-{process.pid}")
 
     async def kill_processes_by_environment_tag(self, mark: str) -> None:
         """End what left its group: everything whose environment holds `mark`, one of `new_mark`."""
-        guard.send_signal_to_processes(set(), await self.list_pids_by_environment_tag(mark), signal.SIGKILL)
+        guard.signal_processes_and_check_reached(
+            set(), await self.list_pids_by_environment_tag(mark), signal.SIGKILL
+        )
 
     async def list_pids_by_environment_tag(self, mark: str) -> set[int]:
         """Return the processes whose environment holds `mark`, one of `new_mark`."""

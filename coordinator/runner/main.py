@@ -30,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
         if only_list and not any(agent.is_configured for agent in startable_agents):
             print_runner_summary(parsed_options, startable_agents, missing)
             return 0
-        return run_runner(parsed_options, startable_agents, missing, only_list=only_list)
+        return print_summary_and_run_runner(parsed_options, startable_agents, missing, only_list=only_list)
     except RunnerRefused as problem:
         sys.stderr.write(f"{problem}\n")
         return USAGE_ERROR
@@ -55,7 +55,7 @@ def describe_agent_abilities(agent: startable.StartableAgent) -> str:
     return f" ({', '.join(abilities).replace('_', ' ')})" if abilities else ""
 
 
-def run_runner(
+def print_summary_and_run_runner(
     options: RunnerOptions,
     startable_agents: list[startable.StartableAgent],
     missing: list[dict[str, Any]],

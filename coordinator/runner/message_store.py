@@ -32,7 +32,7 @@ def agent_message_database_path(agent: StartableAgent, environ: Mapping[str, str
     return os.path.join(os.path.dirname(path), environ.get("OPENCODE_DB") or path)
 
 
-def add_token_usage_by_model(
+def load_turn_result_with_usage(
     ended: dict[str, Any], path: str, conversation: str, since_ms: int
 ) -> dict[str, Any]:
     """Return how a turn ended with the tokens of all its steps, by model; as it is where they cannot be read.

@@ -83,7 +83,7 @@ class UpdateOutbox:
 
     def queue_update(self, run_id: str, update: dict[str, Any]) -> None:
         """Have an update sent; a chunk joins the one before it that still waits."""
-        if self.refused is not None or self._merge_into_last_queued_update(run_id, update):
+        if self.refused is not None or self._try_merging_into_queued_update(run_id, update):
             return
         size = estimate_update_size(update)
         self._capacity.reserve_outbox_bytes(size)
@@ -99,13 +99,13 @@ class UpdateOutbox:
             return False
         return self.refused is None
 
-    async def close_outbox(self) -> None:
+    async def close_outbox_and_drop_updates(self) -> None:
         """Send nothing more; what waits is given up."""
         self._sender.cancel()
         await asyncio.wait({self._sender})
         self._drop_queued_updates()
 
-    def _merge_into_last_queued_update(self, run_id: str, update: dict[str, Any]) -> bool:
+    def _try_merging_into_queued_update(self, run_id: str, update: dict[str, Any]) -> bool:
         """Join an update to the last that waits, where the two can be one."""
         if len(self._waiting) <= self._on_the_way:
             return False
@@ -138,7 +138,7 @@ class UpdateOutbox:
 
     async def _send_next_batch(self) -> None:
         async with self._capacity.lines:
-            batch = self.next_update_batch()
+            batch = self.peek_next_update_batch()
             self._on_the_way = len(batch)
             try:
                 await self._send_update_batch(batch)
@@ -174,7 +174,7 @@ class UpdateOutbox:
         self._capacity.release_outbox_bytes(first.size)
         first.update, first.size = {"sessionUpdate": "signalbox/unknown", "message": message}, 0
 
-    def next_update_batch(self) -> list[QueuedUpdate]:
+    def peek_next_update_batch(self) -> list[QueuedUpdate]:
         batch: list[QueuedUpdate] = []
         size = 0
         for entry in self._waiting:

@@ -20,7 +20,7 @@ class PendingUpdates:
         self._size = 0
         self._is_cut = False
 
-    def add_pending_update(self, update: dict[str, Any]) -> None:
+    def add_pending_update_within_limit(self, update: dict[str, Any]) -> None:
         size = estimate_update_size(update)
         if self._size + size <= MAX_PENDING_BYTES:
             self._reserve_and_append_update(update, size)

@@ -52,7 +52,7 @@ class AgentToolCalls:
     def clear_tool_calls(self) -> None:
         self._calls.clear()
 
-    def find_call_showing_terminal(self, terminal_id: str) -> str | None:
+    def find_call_id_showing_terminal(self, terminal_id: str) -> str | None:
         """Return the call whose content is this terminal."""
         for call_id, known_call in self._calls.items():
             content = known_call.get("content")
@@ -102,7 +102,7 @@ class PermissionQuestions:
             answer = await self._ask_server_until_withdrawn(run_id, body)
         except ServerRefused as problem:
             self._denied(str(call.get("title") or "this"), f"Signalbox could not be asked: {problem}")
-            return reject_once_outcome(options)
+            return reject_once_or_cancelled_outcome(options)
         if answer is None:
             return CANCELLED
         return self.report_denial_and_build_outcome(call, options, answer["outcome"], answer.get("reason"))
@@ -163,7 +163,7 @@ class PermissionQuestions:
         if not kind.startswith("allow") and isinstance(reason, str) and reason.strip():
             self._denied(str(call.get("title") or "this"), reason.strip())
         if chosen is None:
-            return CANCELLED if outcome.get("cancelled") else reject_once_outcome(options)
+            return CANCELLED if outcome.get("cancelled") else reject_once_or_cancelled_outcome(options)
         return {"outcome": {"outcome": "selected", "optionId": chosen["optionId"]}}
 
     async def _report_withdrawn_question(self, ask: str, call: dict[str, Any], reason: str) -> None:
@@ -178,7 +178,7 @@ class PermissionQuestions:
             )
 
 
-def reject_once_outcome(options: list[dict[str, Any]]) -> dict[str, Any]:
+def reject_once_or_cancelled_outcome(options: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the option that says no this once, or that the turn was cancelled where there is none."""
     no = next((option for option in options if option.get("kind") == "reject_once"), None)
     return {"outcome": {"outcome": "selected", "optionId": no.get("optionId")}} if no else CANCELLED

@@ -92,10 +92,10 @@ class RunnerSession:
             try:
                 await self._execute_turn(turn)
                 turn.ended.set()
-                await self._report_turn_completed(turn)
+                await self._report_turn_completed_or_stopped(turn)
             except Exception as problem:
                 turn.ended.set()
-                await self._report_turn_failure(turn, problem)
+                await self._report_turn_failed_or_stopped(turn, problem)
             finally:
                 turn.started.cancel()
                 self.turn = None
@@ -105,7 +105,7 @@ class RunnerSession:
     async def _execute_turn(self, turn: RunnerTurn) -> None:
         """Open the conversation where it is not open, and prompt."""
         order = turn.order
-        talk = self._talk or await self._start_conversation(order)
+        talk = self._talk or await self._start_agent_and_open_conversation(order)
         blocks = order.prompt_content_blocks(with_instructions=not order.is_resume)
         if order.images and not (talk.agent_capabilities.get("promptCapabilities") or {}).get("image"):
             raise RunnerRefused(f"{talk.agent.title} does not accept images.")
@@ -170,7 +170,7 @@ class RunnerSession:
             for update in await self._changes.collect_turn_changes():
                 self._queue_session_update(update)
 
-    async def _report_turn_completed(self, turn: RunnerTurn) -> None:
+    async def _report_turn_completed_or_stopped(self, turn: RunnerTurn) -> None:
         await self._outbox.wait_until_outbox_sent(self._around.patience)
         if self.is_ending:
             await self._end_session_agent()
@@ -178,7 +178,7 @@ class RunnerSession:
         else:
             await self.report_run_outcome("completed", status="success", session_status="idle")
 
-    async def _report_turn_failure(self, turn: RunnerTurn, problem: Exception) -> None:
+    async def _report_turn_failed_or_stopped(self, turn: RunnerTurn, problem: Exception) -> None:
         """Report why the run did not complete: stopped, where somebody wanted that; else failed."""
         if isinstance(problem, RequestError):
             problem = AgentFailed(f"The agent reports an error: {describe_request_error(problem)}")
@@ -222,7 +222,7 @@ class RunnerSession:
 
     # --- its agent --------------------------------------------------------------------------------------------
 
-    async def _start_conversation(self, order: RunnerOrder) -> AgentConversation:
+    async def _start_agent_and_open_conversation(self, order: RunnerOrder) -> AgentConversation:
         """Start the agent and get to the conversation. Raises AgentFailed, RunnerRefused, ServerRefused."""
         around, known_state = self._around, self._remembered_session
         agent = around.require_startable_agent(order.agent or known_state.remembered_session_text("agent"))
@@ -246,7 +246,7 @@ class RunnerSession:
         self._talk, self._is_without_process = talk, False
         self._changes = TurnChanges(self.id, directory, around.memory.folder)
         self._noting = asyncio.create_task(self._changes.snapshot_directory_at_turn_start())
-        handed = await gateway.fetch_agent_gateway_access(
+        handed = await gateway.fetch_agent_gateway_or_none(
             around.server, around.options.url, self.id, agent.name
         )
         fork = bool(order.fork_of) and not order.is_resume
@@ -350,7 +350,7 @@ class RunnerSession:
             await self.report_final_session_status(status)
         await self._commands.all_done.wait()  # the outcome of a command is reported before reporting ends
         await self._outbox.wait_until_outbox_sent(self._around.patience)
-        await self._outbox.close_outbox()
+        await self._outbox.close_outbox_and_drop_updates()
         self.is_over.set()
 
     async def _cancel_or_kill_turn(self, turn: RunnerTurn, reason: str, within: float) -> None:
@@ -376,7 +376,7 @@ class RunnerSession:
 
     async def execute_command(self, command: dict[str, Any]) -> None:
         """Carry out a command, and report that it is done. Never raises."""
-        await self._commands.run_session_command(command)
+        await self._commands.run_and_report_session_command(command)
 
     # --- what the agent says ----------------------------------------------------------------------------------
 
@@ -402,7 +402,7 @@ class RunnerSession:
             self.turn.last_received_at = time.monotonic()
         update = {
             "sessionUpdate": "signalbox/terminal",
-            "toolCallId": self._calls.find_call_showing_terminal(terminal_id),
+            "toolCallId": self._calls.find_call_id_showing_terminal(terminal_id),
             "terminalId": terminal_id,
             "output": output,
         }
@@ -433,7 +433,7 @@ class RunnerSession:
 
     def _queue_session_update(self, update: dict[str, Any]) -> None:
         if self._early is not None:
-            self._early.add_pending_update(update)
+            self._early.add_pending_update_within_limit(update)
         else:
             self._outbox.queue_update(self._last_run, update)
 

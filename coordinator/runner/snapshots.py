@@ -35,7 +35,7 @@ class GitWorkTree:
     format: str
 
     @classmethod
-    def find_git_work_tree(cls, directory: str) -> GitWorkTree:
+    def require_git_work_tree(cls, directory: str) -> GitWorkTree:
         """Return the place. Raises GitFailed where it is in no work tree, or git refuses it."""
         tree_output = run_git(
             "rev-parse",

@@ -47,7 +47,7 @@ class AgentTerminal:
     def terminal_output_tail(self) -> str:
         return decode_terminal_output(self._tail[-MAX_REPORTED_BYTES:])
 
-    def close_terminal(self) -> None:
+    def release_terminal_resources(self) -> None:
         """Let go of it."""
         self._reading.cancel()
         if self._report_timer is not None:
@@ -166,7 +166,7 @@ class SessionTerminals:
         await self._guard.end_guarded_process(terminal.process, 1.0)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(terminal.ended, 1.0)
-        terminal.close_terminal()
+        terminal.release_terminal_resources()
 
     def _report_terminal_output_and_status(self, terminal_id: str) -> None:
         if terminal := self._terminals.get(terminal_id):

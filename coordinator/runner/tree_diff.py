@@ -43,17 +43,17 @@ def compare_git_trees(shadow: ShadowRepository, before: str, after: str) -> Tree
     diff_output, cut = shadow.run_git_with_truncated_output(
         "diff-tree", "-z", "--raw", "--numstat", *HOW, *ALIKE, before, after, "--", ".", most=4 * MOST_DIFF
     )
-    files = list(parse_changed_files(diff_output.split(b"\0")[: -1 if cut else None]))
+    files = list(iterate_changed_files(diff_output.split(b"\0")[: -1 if cut else None]))
     truncated = cut or len(files) > MOST_FILES
     files = files[:MOST_FILES]
     try:
-        diff, was_cut = read_tree_diff(shadow, before, after, files)
+        diff, was_cut = read_tree_diff_and_truncation(shadow, before, after, files)
     except GitFailed:  # a blob that the repository has thrown away since
         diff, was_cut = "", True
     return TreeDifference(files, diff, truncated or was_cut)
 
 
-def parse_changed_files(fields: list[bytes]) -> Iterator[dict[str, Any]]:
+def iterate_changed_files(fields: list[bytes]) -> Iterator[dict[str, Any]]:
     """Yield the files that git names, those of the raw lines with the counts of the lines after them."""
     parts = iter(fields)
     changes_by_path: dict[bytes, dict[str, Any]] = {}
@@ -69,7 +69,7 @@ def parse_changed_files(fields: list[bytes]) -> Iterator[dict[str, Any]]:
             if not path:
                 next(parts, b"")
                 path = next(parts, b"")
-            set_line_counts(changes_by_path.get(path), added, removed)
+            set_line_counts_or_binary(changes_by_path.get(path), added, removed)
     yield from changes_by_path.values()
 
 
@@ -91,7 +91,7 @@ def build_changed_file_entry(
     return file
 
 
-def set_line_counts(file: dict[str, Any] | None, added: bytes, removed: bytes) -> None:
+def set_line_counts_or_binary(file: dict[str, Any] | None, added: bytes, removed: bytes) -> None:
     if file is None:
         return
     if added == b"-":
@@ -100,7 +100,7 @@ def set_line_counts(file: dict[str, Any] | None, added: bytes, removed: bytes) -
         file["added"], file["removed"] = int(added), int(removed)
 
 
-def read_tree_diff(
+def read_tree_diff_and_truncation(
     shadow: ShadowRepository, before: str, after: str, files: list[dict[str, Any]]
 ) -> tuple[str, bool]:
     """Return the diff as text, and whether something of it is left out."""

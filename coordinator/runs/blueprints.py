@@ -70,7 +70,7 @@ def resolved_blueprint_as_json(blueprint: Blueprint) -> dict[str, Any]:
     names = blueprint.capabilities if isinstance(blueprint.capabilities, list) else []
     if not names:
         return shape
-    capabilities = load_capabilities(names)
+    capabilities = require_capabilities_by_names(names)
     prompts = [blueprint.system_prompt, *(capability.text for capability in capabilities)]
     servers = merge_mcp_server_sources(blueprint_server_sources(blueprint))
     resolved = {
@@ -105,7 +105,7 @@ def has_key_blueprint_run_in_progress(key: KeyIdentity, name: str) -> bool:
     return Run.objects.filter(agent_name=name, status__in=in_hand, runner_id__in=own.values("pk")).exists()
 
 
-def find_resolved_blueprint(name: str | None) -> dict[str, Any] | None:
+def find_resolved_blueprint_as_json(name: str | None) -> dict[str, Any] | None:
     """Return the whole blueprint of that name, resolved, or None where there is none or it cannot be resolved."""
     blueprint = Blueprint.objects.filter(pk=name).first() if name else None
     if blueprint is None:
@@ -175,7 +175,7 @@ def find_runner_agent(name: str | None) -> RunnerAgent | None:
     return next((agent for agent in load_runner_agents() if agent.name == name), None) if name else None
 
 
-def load_capabilities(names: list[str]) -> list[Capability]:
+def require_capabilities_by_names(names: list[str]) -> list[Capability]:
     capabilities = Capability.objects.in_bulk(names)
     for name in names:
         if name not in capabilities:
@@ -187,7 +187,8 @@ def blueprint_server_sources(blueprint: Blueprint) -> list[tuple[str, Any]]:
     """Return what a blueprint's MCP servers come from, by name: its capabilities, then itself."""
     names = blueprint.capabilities if isinstance(blueprint.capabilities, list) else []
     parts = [
-        (f"capability {capability.name}", capability.mcp_servers) for capability in load_capabilities(names)
+        (f"capability {capability.name}", capability.mcp_servers)
+        for capability in require_capabilities_by_names(names)
     ]
     return [*parts, blueprint_own_server_source(blueprint)]
 

@@ -76,18 +76,18 @@ def directories_contain_folder(directories: Iterable[str], folder: str) -> bool:
     )
 
 
-def load_runner_offers(runner_ids: Iterable[str]) -> dict[str, Any]:
+def load_offers_by_runner_id(runner_ids: Iterable[str]) -> dict[str, Any]:
     """Return what these runners offer, by id; those that offer nothing of the kind are left out."""
     return dict(RunnerOffers.objects.filter(pk__in=list(runner_ids)).values_list("pk", "offers"))
 
 
-def ordered_agent(run: Run) -> str | None:
+def ordered_agent_name(run: Run) -> str | None:
     """Return for which agent a run was ordered; None where it does not say, or any will do."""
     ordered_with = getattr(run, "ordered_with", None)
-    return agent_in_parameters(ordered_with.parameters) if ordered_with is not None else None
+    return agent_name_in_parameters(ordered_with.parameters) if ordered_with is not None else None
 
 
-def agent_in_parameters(parameters: Any) -> str | None:
+def agent_name_in_parameters(parameters: Any) -> str | None:
     """Return the agent that the parameters of a run name."""
     agent = parameters.get("agent") if isinstance(parameters, dict) else None
     return agent if isinstance(agent, str) else None
@@ -95,14 +95,14 @@ def agent_in_parameters(parameters: Any) -> str | None:
 
 def load_agent_names_for_brakes(run: Run, runner: Runner | None) -> set[str | None]:
     """Return the names by which a brake may mean a run's agent: where none is chosen, of all that the runner offers."""
-    offered = load_runner_offers([runner.pk]).get(runner.pk) if runner is not None else None
-    return agent_names_for_run(run, load_chosen_agents(run), runner, offered)
+    offered = load_offers_by_runner_id([runner.pk]).get(runner.pk) if runner is not None else None
+    return agent_names_for_run(run, load_chosen_agent_names(run), runner, offered)
 
 
-def load_chosen_agents(run: Run) -> set[str]:
+def load_chosen_agent_names(run: Run) -> set[str]:
     """Return the agents that were chosen for a run: when it was ordered, and by its session. One query."""
     driven = DrivenSession.objects.filter(pk=run.session_id).values_list("agent", flat=True).first()
-    return {agent_name for agent_name in (ordered_agent(run), driven) if agent_name is not None}
+    return {agent_name for agent_name in (ordered_agent_name(run), driven) if agent_name is not None}
 
 
 def agent_names_for_run(run: Run, chosen: set[str], runner: Runner | None, offers: Any) -> set[str | None]:

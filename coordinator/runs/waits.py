@@ -56,7 +56,7 @@ class RunQueueState:
         ]
         busy = Run.objects.filter(status__in=ACTIVE).values_list("session_id", flat=True)
         living = dict(LivingExecutor.objects.values_list("session_id", "runner_id"))
-        offered = offers.load_runner_offers(runner.pk for runner in runners)
+        offered = offers.load_offers_by_runner_id(runner.pk for runner in runners)
         brakes = list(Brake.objects.filter(released_at__isnull=True))
         return cls(runners, frozenset(busy), living, offered, brakes, spent)
 
@@ -80,7 +80,7 @@ class RunQueueState:
 
     def agent_names_by_runner(self, run: Run) -> list[tuple[Runner, set[str | None]]]:
         """Return each runner with the names by which a brake or a budget may mean the run's agent there: one query."""
-        chosen = offers.load_chosen_agents(run)
+        chosen = offers.load_chosen_agent_names(run)
         return [
             (runner, offers.agent_names_for_run(run, chosen, runner, self.offers.get(runner.pk)))
             for runner in self.runners
@@ -106,7 +106,7 @@ class RunQueueState:
 
     def describe_missing_offer_of_runner(self, runner: Runner, run: Run) -> str:
         return offers.describe_missing_offer(
-            self.offers.get(runner.pk), offers.ordered_agent(run), run.project_dir
+            self.offers.get(runner.pk), offers.ordered_agent_name(run), run.project_dir
         )
 
     def explain_missing_runner_for_run(self, run: Run) -> str:

@@ -16,8 +16,8 @@ from coordinator.sandbox.limits import (
     JobTimeout,
     ProcessLimits,
     confine_process,
+    enforce_job_timeout_during_block,
     forbid_processes_files_and_network,
-    kill_process_on_job_timeout,
 )
 
 Job = Callable[[dict[str, object], bytes], frames.Frame]
@@ -35,26 +35,26 @@ def confine_process_and_serve_jobs(module: str, limits: ProcessLimits) -> None:
         if limits.fork_each:
             answer_sandbox_job_in_fork(jobs, limits, frame)
         else:
-            write_to_stdout(answer_sandbox_job(jobs, limits, frame))
+            write_to_stdout(run_job_and_pack_answer(jobs, limits, frame))
 
 
 def answer_sandbox_job_in_fork(jobs: Mapping[str, Job], limits: ProcessLimits, frame: frames.Frame) -> None:
     child = os.fork()
     if child == 0:
         forbid_processes_files_and_network(reading=False)  # the next job is not for this one
-        write_to_stdout(answer_sandbox_job(jobs, limits, frame))
+        write_to_stdout(run_job_and_pack_answer(jobs, limits, frame))
         os._exit(0)
     _, status = os.waitpid(child, 0)
     if status != 0:
         write_to_stdout(frames.pack_frame({"status": OVER, "ticket": frame[0].get("ticket")}))
 
 
-def answer_sandbox_job(jobs: Mapping[str, Job], limits: ProcessLimits, frame: frames.Frame) -> bytes:
+def run_job_and_pack_answer(jobs: Mapping[str, Job], limits: ProcessLimits, frame: frames.Frame) -> bytes:
     """Return the answer to a job as a frame; whatever it raises becomes OVER or FAILED."""
     facts, body = frame
     ticket = facts.pop("ticket", None)
     try:
-        with kill_process_on_job_timeout(limits):
+        with enforce_job_timeout_during_block(limits):
             answer_facts, answer_body = jobs[str(facts["job"])](facts, body)
             return frames.pack_frame({**answer_facts, "status": DONE, "ticket": ticket}, answer_body)
     except (JobTimeout, MemoryError, RecursionError):

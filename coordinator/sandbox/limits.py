@@ -31,7 +31,7 @@ class ProcessLimits:
 
 
 class JobTimeout(BaseException):
-    """The time that `limit_cpu_time` gave is used up. No `except Exception` of a library swallows it."""
+    """The time that `limit_cpu_time_during_block` gave is used up. No `except Exception` of a library swallows it."""
 
 
 def confine_process(limits: ProcessLimits) -> None:
@@ -81,7 +81,7 @@ def is_file_descriptor_open(number: int) -> bool:
 
 
 @contextmanager
-def kill_process_on_job_timeout(limits: ProcessLimits) -> Iterator[None]:
+def enforce_job_timeout_during_block(limits: ProcessLimits) -> Iterator[None]:
     """Have the kernel end this process where the block takes longer than `limits`: its signals are not caught."""
     signal.setitimer(signal.ITIMER_VIRTUAL, limits.cpu_seconds)
     signal.setitimer(signal.ITIMER_REAL, limits.wall_seconds)
@@ -93,11 +93,11 @@ def kill_process_on_job_timeout(limits: ProcessLimits) -> Iterator[None]:
 
 
 @contextmanager
-def limit_cpu_time(cpu_seconds: float) -> Iterator[None]:
+def limit_cpu_time_during_block(cpu_seconds: float) -> Iterator[None]:
     """Raise JobTimeout in the block after that much processor time, or sooner where an outer block has less left.
 
     Python code is interrupted between its steps. A library that does not come back is ended by
-    `kill_process_on_job_timeout`.
+    `enforce_job_timeout_during_block`.
     """
 
     def raise_job_timeout(_signal: int, _frame: object) -> None:

@@ -94,7 +94,7 @@ class Sandbox:
         """
         with self._lock:
             if self._owner != os.getpid():
-                self.start_job_thread()
+                self.reset_jobs_and_start_thread()
             if self._jobs.qsize() >= self.most_waiting:
                 raise Overloaded("Too many jobs wait.")
             future: Future[JobResult] = Future()
@@ -116,7 +116,7 @@ class Sandbox:
         """End the child. A later job starts another."""
         self.end_sandbox_child()
 
-    def start_job_thread(self) -> None:
+    def reset_jobs_and_start_thread(self) -> None:
         self._owner = os.getpid()
         self._jobs = queue.Queue()
         self._child = None

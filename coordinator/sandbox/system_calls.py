@@ -79,7 +79,7 @@ def is_seccomp_available() -> bool:
     if not sys.platform.startswith("linux") or sys.maxsize < 2**32 or platform.machine() not in _MACHINES:
         return False
     # A kernel that has filters tries to read the missing one; others do not know what is asked.
-    return call_prctl(_PR_SET_SECCOMP, _MODE_FILTER) == errno.EFAULT
+    return call_prctl_and_return_errno(_PR_SET_SECCOMP, _MODE_FILTER) == errno.EFAULT
 
 
 def allow_only_computing_system_calls(*, reading: bool) -> None:
@@ -99,11 +99,11 @@ def allow_only_computing_system_calls(*, reading: bool) -> None:
         (_PR_SET_NO_NEW_PRIVS, 1, 0),  # without it, only root may filter
         (_PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(program)),
     ):
-        if problem := call_prctl(option, first, second):
+        if problem := call_prctl_and_return_errno(option, first, second):
             raise OSError(problem, "The system does not refuse system calls")
 
 
-def call_prctl(option: int, first: int, second: int = 0) -> int:
+def call_prctl_and_return_errno(option: int, first: int, second: int = 0) -> int:
     """Call prctl(2); return 0 or the error's number."""
     arguments = [ctypes.c_ulong(value) for value in (first, second, 0, 0)]
     libc = ctypes.CDLL(None, use_errno=True)

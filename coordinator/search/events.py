@@ -19,10 +19,10 @@ from coordinator.search.index import (
     SearchLimits,
     SearchPosition,
     count_events_longer_than_index,
-    find_events_by_reading_full_texts,
-    find_newest_matching_events,
+    find_newest_matching_event_ids,
+    find_unindexed_text_event_ids,
     load_event_search_position,
-    load_event_texts,
+    load_event_texts_by_id,
 )
 from coordinator.search.text import (
     DEEP_CHARACTERS,
@@ -131,7 +131,7 @@ def search_events(
     walked = walk_search_index(question, before, limit + 1)
     ids = walked.ids[:limit]
     events = Event.objects.filter(pk__in=ids).select_related("session", "context").defer(*_LARGE).in_bulk()
-    texts = load_event_texts(ids, DEEP_CHARACTERS if question.is_deep else STORED_CHARACTERS)
+    texts = load_event_texts_by_id(ids, DEEP_CHARACTERS if question.is_deep else STORED_CHARACTERS)
     hits = [
         build_event_hit(events[pk], texts[pk], question.search_terms)
         for pk in ids
@@ -142,7 +142,7 @@ def search_events(
     return EventHitPage(hits, before=walked.reached, looked_until=datetime_of_search_position(walked.reached))
 
 
-def group_hits_by_session(
+def group_and_count_session_hits(
     question: SearchQuery, hits: Sequence[EventHit], *, is_all: bool
 ) -> list[SessionHits]:
     """Return a page's hits by session, in the order of each session's newest, with how much there is in each.
@@ -175,19 +175,19 @@ def find_event_ids_in_session(
 
 def count_events_with_unindexed_text(question: SearchQuery) -> int:
     """Return how many events, where the question looks, have more text than is indexed; MOST_BEYOND at most."""
-    scope = build_search_labels_and_limits(question, None)
+    scope = load_search_labels_and_limits(question, None)
     return 0 if scope is None else count_events_longer_than_index(*scope)
 
 
 def walk_search_index(question: SearchQuery, before: SearchPosition | None, limit: int) -> IndexWalkResult:
-    scope = build_search_labels_and_limits(question, before)
+    scope = load_search_labels_and_limits(question, before)
     if scope is None:
         return IndexWalkResult([])
-    find = find_events_by_reading_full_texts if question.is_deep else find_newest_matching_events
+    find = find_unindexed_text_event_ids if question.is_deep else find_newest_matching_event_ids
     return find(scope[0], question.search_terms, scope[1], limit)
 
 
-def build_search_labels_and_limits(
+def load_search_labels_and_limits(
     question: SearchQuery, before: SearchPosition | None
 ) -> tuple[list[list[SearchTerm]], SearchLimits] | None:
     """Return where the question looks, as labels and limits; None where no event can be."""
@@ -250,8 +250,8 @@ def build_search_snippet(
         matched_words = {match[0] for match in pattern.finditer(normalize_search_text(text))}
         if len(matched_words) > most:
             best, most = text, len(matched_words)
-    best, first_at = excerpt_around_first_match(best, pattern)
-    spans = list(find_pattern_spans(best, pattern))
+    best, first_at = excerpt_and_offset_around_match(best, pattern)
+    spans = list(iterate_normalized_pattern_spans(best, pattern))
     start = max(0, spans[0][0] - SNIPPET_CHARACTERS // 3) if spans else 0
     end = start + SNIPPET_CHARACTERS
     pieces = [SnippetPiece("…", False)] if start or first_at else []
@@ -261,7 +261,7 @@ def build_search_snippet(
     return [*pieces, SnippetPiece("…", False)] if end < len(best) else pieces
 
 
-def excerpt_around_first_match(text: str, pattern: re.Pattern[str]) -> tuple[str, int]:
+def excerpt_and_offset_around_match(text: str, pattern: re.Pattern[str]) -> tuple[str, int]:
     """Return as much of a long text as a snippet may show around the first match, and where that begins."""
     if len(text) <= 2 * NEAR_MATCH:
         return text, 0
@@ -279,7 +279,7 @@ def excerpt_around_first_match(text: str, pattern: re.Pattern[str]) -> tuple[str
     return text[begin : at + NEAR_MATCH], begin
 
 
-def find_pattern_spans(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+def iterate_normalized_pattern_spans(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     """Yield where in a text a pattern for plain texts is found."""
     plainly = normalize_search_text(text)
     if len(plainly) == len(text):

@@ -114,7 +114,7 @@ def load_file_touches(
         return FileTouchPage([], None)
     paths = {file.id: file.path for file in files}
     file_touches = query_file_touches(list(paths), tool, agent, before, limit + 1)
-    rows = load_file_touch_events([event_id for event_id, _ in file_touches[:limit]])
+    rows = load_touch_events_by_id([event_id for event_id, _ in file_touches[:limit]])
     shown_touches = [
         FileTouch(rows[pk], paths[file_id], rows[pk].beginning or "", rows[pk].failed)
         for pk, file_id in file_touches[:limit]
@@ -157,7 +157,7 @@ events.error IS NOT NULL OR EXISTS (
 )"""
 
 
-def load_file_touch_events(ids: Sequence[int]) -> dict[int, Any]:
+def load_touch_events_by_id(ids: Sequence[int]) -> dict[int, Any]:
     events: Any = Event.objects.filter(pk__in=ids).select_related("session", "context").defer(*_LARGE)
     events = events.annotate(
         beginning=RawSQL(f"substr(events.tool_input, 1, {READ_UP_TO})", []),  # noqa: S611 # constants
@@ -179,7 +179,7 @@ def session_ids_calling_tool_sql(tool: str) -> RawSQL:
     return RawSQL("SELECT session_id FROM sbx_session_tools WHERE tool = %s", [tool])
 
 
-def list_sessions_calling_tools(tools: Sequence[str], most: int) -> list[str]:
+def list_session_ids_calling_tools(tools: Sequence[str], most: int) -> list[str]:
     """Return the ids of the sessions that called one of the tools, the latest created first, at most so many."""
     if not tools:
         return []

@@ -129,7 +129,7 @@ class TermPlan:
     by_text: bool = False
 
 
-def find_newest_matching_events(
+def find_newest_matching_event_ids(
     labels: Sequence[Group], terms: Sequence[SearchTerm], limits: SearchLimits, limit: int
 ) -> IndexWalkResult:
     """Return the newest events, at most `limit`, that have one of each group of labels, and every term."""
@@ -158,7 +158,7 @@ def find_newest_matching_events(
     return IndexWalkResult(checked.ids + rest.ids, rest.reached)
 
 
-def find_events_by_reading_full_texts(
+def find_unindexed_text_event_ids(
     labels: Sequence[Group], terms: Sequence[SearchTerm], limits: SearchLimits, limit: int
 ) -> IndexWalkResult:
     """Return the newest events with more text than is indexed whose whole texts have every term."""
@@ -437,7 +437,7 @@ def filter_event_ids_by_stored_text(
     stored = DEEP_CHARACTERS if is_deep else STORED_CHARACTERS
     texts_by_event = {
         pk: normalize_search_text(extract_event_text(texts, stored, limit)[0])
-        for pk, texts in load_event_texts(ids, stored).items()
+        for pk, texts in load_event_texts_by_id(ids, stored).items()
     }
     return [
         pk
@@ -446,7 +446,7 @@ def filter_event_ids_by_stored_text(
     ]
 
 
-def load_event_texts(ids: Sequence[int], stored_limit: int = STORED_CHARACTERS) -> dict[int, list[str]]:
+def load_event_texts_by_id(ids: Sequence[int], stored_limit: int = STORED_CHARACTERS) -> dict[int, list[str]]:
     """Return the texts of events, as stored, so many characters of each."""
     if not ids:
         return {}

@@ -56,7 +56,9 @@ def iterate_paths_in_tool_input(tool_input: Any) -> Iterator[str]:
 
 def normalize_paths_in_directory(named: Any, directory: str | None) -> list[str]:
     paths = dict.fromkeys(
-        make_path_absolute(path.strip(), directory) for path in named if looks_like_path(path.strip())
+        make_path_absolute_if_possible(path.strip(), directory)
+        for path in named
+        if looks_like_path(path.strip())
     )
     return list(paths)[:MOST_PATHS]
 
@@ -67,7 +69,7 @@ def looks_like_path(text: str) -> bool:
     )
 
 
-def make_path_absolute(path: str, directory: str | None) -> str:
+def make_path_absolute_if_possible(path: str, directory: str | None) -> str:
     is_relative = not path.startswith(("/", "~", "\\", "$")) and path[1:2] != ":"
     if is_relative and directory and directory.startswith("/") and directory.isprintable():
         return posixpath.normpath(posixpath.join(directory, path))

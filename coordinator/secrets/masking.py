@@ -123,7 +123,7 @@ class SecretMasker:
             mask = (
                 None
                 if acts
-                else self._make_mask_for_secret(kind, decode_byte_range_as_text(raw, start, stop))
+                else self._make_and_record_mask(kind, decode_byte_range_as_text(raw, start, stop))
             )
             if mask is not None:
                 pieces += [raw[end:start], mask.encode()]
@@ -135,9 +135,9 @@ class SecretMasker:
 
     def mask_entire_text_as_secret(self, text: str, kind: str) -> str:
         """Return the mask of a text that is a secret as a whole, whatever it looks like."""
-        return self._make_mask_for_secret(kind, text) or text
+        return self._make_and_record_mask(kind, text) or text
 
-    def _make_mask_for_secret(self, kind: str, secret: str) -> str | None:
+    def _make_and_record_mask(self, kind: str, secret: str) -> str | None:
         """Return the mask that replaces the secret, or None where it must be seen."""
         if self.judged and not (
             is_pure_private_key(secret) if kind == "private key" else is_text_without_code_or_address(secret)
@@ -240,7 +240,7 @@ class SecretMasker:
             and is_named_value_secret(item, strong=strength == "strong")
         ):
             at = item.find(" ") + 1 if item[:12].lower().startswith(("bearer ", "basic ", "token ")) else 0
-            mask = self._make_mask_for_secret(classify_secret_kind(name, item[at:]), item[at:])
+            mask = self._make_and_record_mask(classify_secret_kind(name, item[at:]), item[at:])
             if mask is not None:
                 return item[:at] + mask
         return self.mask_text(item)

@@ -77,7 +77,7 @@ def load_session_board(now: datetime) -> Board:
         session_id__in=ids, request__status=RequestStatus.PENDING
     ).order_by()
     waiting = dict(requests.values_list("session_id").annotate(number=Count("*")))
-    children = load_running_child_sessions(ids)
+    children = load_active_children_by_parent(ids)
     shown_sessions = [*sessions, *(child for group in children.values() for child in group)]
     agents = load_linked_agents_by_name(session.agent_name for session in shown_sessions)
     session_titles = titles.load_session_titles(ids)
@@ -115,7 +115,7 @@ def load_session_board(now: datetime) -> Board:
     return Board(rows, live.count() if len(rows) == MOST_ROWS else len(rows), agents)
 
 
-def load_running_child_sessions(session_ids: Iterable[str]) -> dict[str, list[Session]]:
+def load_active_children_by_parent(session_ids: Iterable[str]) -> dict[str, list[Session]]:
     """Return the sessions at work or pending that each of these sessions started."""
     children: dict[str, list[Session]] = {}
     live = Session.objects.filter(parent_session_id__in=list(session_ids))

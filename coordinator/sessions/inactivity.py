@@ -36,7 +36,7 @@ def find_idle_session_ids(session_ids: Iterable[str], now: datetime) -> set[str]
     }
 
 
-def find_session_ids_ended_by_silence(now: datetime, session_id: str | None = None) -> list[str]:
+def silent_session_ids_to_end(now: datetime, session_id: str | None = None) -> list[str]:
     """Return the self-reported sessions (or the given one) that SIGNALBOX_SESSION_SILENT_AFTER ends.
 
     One that waits for a person is not among them: it is we who have not answered. One whose call was answered with

@@ -46,11 +46,11 @@ def guess_session_titles(session_ids: Iterable[str]) -> dict[str, TitleGuess]:
     """Return what sessions' first words say: a person's, else the first run's prompt, else whatever there was."""
     guesses: dict[str, TitleGuess] = {}
     ids = list(session_ids)
-    spoken = titles_from_first_messages(ids)
+    spoken = first_message_titles_by_session(ids)
     quiet = [
         session_id for session_id in ids if not any(map(is_meaningful_title, spoken.get(session_id, ())))
     ]
-    prompts = titles_from_first_prompts(quiet)
+    prompts = first_prompt_titles_by_session(quiet)
     for session_id in ids:
         spoken_texts = spoken.get(session_id, [])
         title = next(filter(is_meaningful_title, spoken_texts), "")
@@ -61,7 +61,7 @@ def guess_session_titles(session_ids: Iterable[str]) -> dict[str, TitleGuess]:
     return guesses
 
 
-def titles_from_first_prompts(ids: list[str]) -> dict[str, str]:
+def first_prompt_titles_by_session(ids: list[str]) -> dict[str, str]:
     """Return the title that each session's first run's prompt makes."""
     if not ids:
         return {}
@@ -81,7 +81,7 @@ SELECT session_id, id, head FROM (
 """  # constants  # noqa: S608
 
 
-def titles_from_first_messages(ids: list[str]) -> dict[str, list[str]]:
+def first_message_titles_by_session(ids: list[str]) -> dict[str, list[str]]:
     """Return the titles that people's first messages make, in their order, for each session that has any."""
     first_messages: dict[str, list[str]] = {}
     for start in range(0, len(ids), AT_ONCE):

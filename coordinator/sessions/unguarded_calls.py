@@ -169,7 +169,7 @@ def load_guard_report(session: Session, *, until: datetime | None = None) -> Gua
     ]
     explained_ids = earlier_ids | {call.event_id for call in without_hook}
     rest = [call for call in suspects if call.event_id not in explained_ids]
-    not_run = find_results_of_calls_not_run([call.event_id for call in rest])
+    not_run = find_unrun_call_event_ids([call.event_id for call in rest])
     return GuardReport(
         program,
         is_imported=is_imported,
@@ -236,19 +236,17 @@ def find_unguarded_results_without_call(
     unmatched = [
         UnguardedCall(None, tool or "tool", event_id, program, instant_us)
         for tool, tool_input, instant_us, event_id in results
-        if not consume_hook_before_result(
+        if not take_earlier_hook_if_any(
             hooks[tool or "tool", json.dumps(tool_input, sort_keys=True)], instant_us
         )
     ]
     left_over: dict[str, deque[int]] = defaultdict(deque)
     for instant_us, tool in sorted((at, tool) for (tool, _), instants in hooks.items() for at in instants):
         left_over[tool].append(instant_us)
-    return [
-        call for call in unmatched if not consume_hook_before_result(left_over[call.tool], call.instant_us)
-    ]
+    return [call for call in unmatched if not take_earlier_hook_if_any(left_over[call.tool], call.instant_us)]
 
 
-def consume_hook_before_result(hooks_us: deque[int], result_us: int) -> bool:
+def take_earlier_hook_if_any(hooks_us: deque[int], result_us: int) -> bool:
     """Take the earliest of these hooks where it came before the result; False where none did."""
     if not hooks_us or hooks_us[0] > result_us + OVERTAKEN_US:
         return False
@@ -269,11 +267,11 @@ def find_driven_calls_without_question(session: Session, until: datetime | None)
         for call in find_calls_without_guard(session, "", after_us, until)
         if call.call_id not in requested_call_ids
     ]
-    not_run = find_results_of_calls_not_run([call.event_id for call in calls])
+    not_run = find_unrun_call_event_ids([call.event_id for call in calls])
     return [call for call in calls if call.event_id not in not_run]
 
 
-def find_results_of_calls_not_run(event_ids: Sequence[int]) -> set[int]:
+def find_unrun_call_event_ids(event_ids: Sequence[int]) -> set[int]:
     """Return which of these results say that their call did not run."""
     not_run: set[int] = set()
     for start in range(0, len(event_ids), CHUNK):

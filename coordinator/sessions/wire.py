@@ -71,7 +71,7 @@ def polled_run_as_json(run: Run) -> dict[str, Any]:
     `parameters` is where newer runners find the prompt; `resolved_agent_blueprint` spares them asking for the
     blueprint and is null where it is unknown or cannot be resolved (the runner's own request then says why).
     """
-    blueprint = blueprints.find_resolved_blueprint(run.agent_name)
+    blueprint = blueprints.find_resolved_blueprint_as_json(run.agent_name)
     return {**run_as_json(run), "scope": None, "resolved_agent_blueprint": blueprint}
 
 

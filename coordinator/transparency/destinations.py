@@ -91,7 +91,7 @@ def parse_checkpoint_destination(text: str) -> CheckpointDestination:
             raise ValueError(f"SIGNALBOX_AUDIT_CHECKPOINTS, {text[:60]!r}: {problem}") from None
         return CheckpointDestination(
             f"witness:{witness.name}",
-            lambda note, since: request_cosignature(witness, url.strip().rstrip("/"), note, since),
+            lambda note, since: request_and_append_cosignature(witness, url.strip().rstrip("/"), note, since),
             is_witness=True,
         )
     raise ValueError(
@@ -179,7 +179,7 @@ def post_checkpoint_note(url: str, note: str) -> str:
     return note
 
 
-def request_cosignature(witness: NoteVerifier, url: str, note: str, since: int) -> str:
+def request_and_append_cosignature(witness: NoteVerifier, url: str, note: str, since: int) -> str:
     """Have a witness sign; where it knows another size than we thought, once more from that."""
     read = SignedNote.parse(note)
     if witness in read.verify_and_list_signing_keys([witness]):

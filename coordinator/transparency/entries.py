@@ -87,7 +87,7 @@ def build_entry_for_deleted_audit_row(audit_id: int) -> bytes:
     return bytes(rfc8785.dumps({"v": VERSION, "id": canonical_column_value(audit_id), "lost": True}))
 
 
-def load_audit_row_columns(audit_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
+def load_audit_columns_by_id(audit_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
     """Return the columns of those rows that are there, by id, as they are stored."""
     ids = list(audit_ids)
     try:
@@ -96,7 +96,7 @@ def load_audit_row_columns(audit_ids: Iterable[int]) -> dict[int, dict[str, Any]
         return {
             row_id: columns
             for audit_id in ids
-            for row_id, columns in query_audit_row_columns_as_bytes(audit_id).items()
+            for row_id, columns in query_columns_with_bytes_fallback(audit_id).items()
         }
 
 
@@ -110,7 +110,7 @@ def query_audit_row_columns(audit_ids: list[int], form: str) -> dict[int, dict[s
         return {row[0]: dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()}
 
 
-def query_audit_row_columns_as_bytes(audit_id: int) -> dict[int, dict[str, Any]]:
+def query_columns_with_bytes_fallback(audit_id: int) -> dict[int, dict[str, Any]]:
     try:
         return query_audit_row_columns([audit_id], "{}")
     except (DatabaseError, UnicodeDecodeError):

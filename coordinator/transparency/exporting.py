@@ -34,7 +34,7 @@ def generate_log_export_lines(
 
 
 def generate_leaf_export_lines(leaves: list[AuditLeaf]) -> Iterator[dict[str, Any]]:
-    stored = entries.load_audit_row_columns(leaf.audit_id for leaf in leaves)
+    stored = entries.load_audit_columns_by_id(leaf.audit_id for leaf in leaves)
     for leaf in leaves:
         stored_hash, columns = bytes(leaf.leaf_hash or b""), stored.get(leaf.audit_id)
         entry = (

@@ -101,12 +101,12 @@ def check_entire_audit_log(
     known_checkpoints = sorted(
         [
             *iterate_stored_checkpoints_and_report(report, trusted),
-            *parse_outside_checkpoints(report, outside, trusted),
+            *iterate_outside_checkpoints_and_report(report, outside, trusted),
         ],
         key=lambda one: one.checkpoint.size,
     )
     report.checkpoints = len(known_checkpoints)
-    compare_leaves_with_checkpoints(report, known_checkpoints, now)
+    report_leaf_and_checkpoint_differences(report, known_checkpoints, now)
     report_audit_rows_without_leaf(report)
     return report
 
@@ -126,7 +126,7 @@ def iterate_stored_checkpoints_and_report(
             yield ReferenceCheckpoint(trusted_checkpoint, where, row.created_at)
 
 
-def parse_outside_checkpoints(
+def iterate_outside_checkpoints_and_report(
     report: LogCheckReport, notes: Iterable[str], trusted: Sequence[NoteVerifier]
 ) -> Iterator[ReferenceCheckpoint]:
     for number, note in enumerate(notes, start=1):
@@ -150,7 +150,7 @@ def verify_and_parse_checkpoint_or_report(
     return checkpoint
 
 
-def compare_leaves_with_checkpoints(
+def report_leaf_and_checkpoint_differences(
     report: LogCheckReport, checkpoints: Sequence[ReferenceCheckpoint], now: datetime
 ) -> None:
     """Walk through the leaves once, and compare the root at every checkpoint's size on the way."""
@@ -162,7 +162,7 @@ def compare_leaves_with_checkpoints(
                 f"Entry {tree.size} is missing: the next in the log is {leaf.leaf_index}.", tree.size
             )
             return
-        check_leaf_against_audit_row(report, leaf, columns, waiting, now)
+        report_leaf_row_mismatch(report, leaf, columns, waiting, now)
         tree.add_merkle_leaf_hash(bytes(leaf.leaf_hash or b""))
         report.entries, report.root = tree.size, EMPTY_ROOT
         while waiting and waiting[0].checkpoint.size == tree.size:
@@ -198,13 +198,13 @@ def iterate_leaves_with_rows() -> Iterator[tuple[AuditLeaf, Mapping[str, Any] | 
     """Yield every numbered leaf in order, with its row's columns (None: the row is gone)."""
     after = -1
     while page := list(AuditLeaf.objects.filter(leaf_index__gt=after).order_by("leaf_index")[:STEP]):
-        stored = entries.load_audit_row_columns(leaf.audit_id for leaf in page)
+        stored = entries.load_audit_columns_by_id(leaf.audit_id for leaf in page)
         for leaf in page:
             yield leaf, stored.get(leaf.audit_id)
         after = page[-1].leaf_index or 0
 
 
-def check_leaf_against_audit_row(
+def report_leaf_row_mismatch(
     report: LogCheckReport,
     leaf: AuditLeaf,
     columns: Mapping[str, Any] | None,

@@ -46,15 +46,15 @@ class LogEntryStatus:
         return list_witness_names(self.checkpoint) if self.checkpoint else []
 
 
-def find_log_entry_status(row: AuditLog) -> LogEntryStatus:
+def verify_and_load_entry_status(row: AuditLog) -> LogEntryStatus:
     """Return a row's state in the log now."""
-    return find_log_entry_statuses([row])[0]
+    return verify_and_load_entry_statuses([row])[0]
 
 
-def find_log_entry_statuses(rows: Sequence[AuditLog]) -> list[LogEntryStatus]:
+def verify_and_load_entry_statuses(rows: Sequence[AuditLog]) -> list[LogEntryStatus]:
     """Return each row's state in the log now."""
     ids = [row.pk for row in rows]
-    leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.load_audit_row_columns(ids)
+    leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.load_audit_columns_by_id(ids)
     newest, tree = find_newest_checkpoint(), LogTree()
     is_sound = newest is not None and is_checkpoint_signature_valid(newest)
     return [evaluate_log_entry(leaves.get(pk), stored.get(pk), newest, tree, is_sound=is_sound) for pk in ids]
@@ -63,7 +63,7 @@ def find_log_entry_statuses(rows: Sequence[AuditLog]) -> list[LogEntryStatus]:
 def find_row_ids_differing_from_log(rows: Sequence[AuditLog]) -> set[int]:
     """Return the ids of those rows that do not match their leaves, or have none: fast enough for lists."""
     ids = [row.pk for row in rows]
-    leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.load_audit_row_columns(ids)
+    leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.load_audit_columns_by_id(ids)
     return {pk for pk in ids if not audit_row_matches_leaf(leaves.get(pk), stored.get(pk))}
 
 
@@ -121,10 +121,10 @@ def evaluate_log_entry(
         return build_unproved_log_entry_status(
             entry, "The newest checkpoint was changed: no key of this log has signed what it says."
         )
-    return prove_sealed_entry(entry, leaf, newest, tree)
+    return log_entry_status_with_proof(entry, leaf, newest, tree)
 
 
-def prove_sealed_entry(
+def log_entry_status_with_proof(
     entry: LogEntryStatus, leaf: AuditLeaf, newest: AuditCheckpoint, tree: LogTree
 ) -> LogEntryStatus:
     index, size, leaf_hash = leaf.leaf_index or 0, newest.tree_size, bytes(leaf.leaf_hash or b"")
@@ -143,9 +143,9 @@ def build_unproved_log_entry_status(entry: LogEntryStatus, problem: str) -> LogE
     return replace(entry, state=EntryState.UNPROVED, problem=problem)
 
 
-def build_proof_for_row(row: AuditLog) -> InclusionProof:
+def require_inclusion_proof_for_row(row: AuditLog) -> InclusionProof:
     """Return the proof file of a row, with its canonical form as the extra data. Raises ProofUnavailable."""
-    entry = find_log_entry_status(row)
+    entry = verify_and_load_entry_status(row)
     if entry.state is EntryState.WAITING:
         raise ProofUnavailable(
             "The log is sealed once a minute, and this entry is not sealed yet. Try again in a minute."

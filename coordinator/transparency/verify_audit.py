@@ -64,7 +64,7 @@ class PublicKey:
         if self.id.hex() != parts[1]:
             raise InvalidEvidence("The key's hash does not fit the key: a character may be wrong.")
 
-    def verify_note_signature_with_key(self, text: str, signature: bytes) -> str:
+    def verify_signature_and_describe_time(self, text: str, signature: bytes) -> str:
         """Raise InvalidEvidence unless the signature is this key's over the text; return when a witness signed."""
         message, at = text.encode(), 0
         if self.kind == WITNESS:
@@ -85,7 +85,7 @@ class PublicKey:
         return f" at {when:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def read_signed_checkpoint(
+def verify_and_parse_signed_checkpoint(
     note: str, log_key: PublicKey, witnesses: list[PublicKey]
 ) -> tuple[int, bytes, list[str]]:
     """Return the number of entries, the root, and who has signed, in words. Raises InvalidEvidence."""
@@ -106,7 +106,7 @@ def read_signed_checkpoint(
         for key in (log_key, *witnesses):
             if (name, raw[:4]) == (key.name, key.id):
                 signed[key] = (
-                    f"{escape_unprintable_text(key.name)}{key.verify_note_signature_with_key(text, raw[4:])}"
+                    f"{escape_unprintable_text(key.name)}{key.verify_signature_and_describe_time(text, raw[4:])}"
                 )
     if log_key not in signed:
         raise InvalidEvidence("The log's key has not signed this checkpoint.")
@@ -187,7 +187,7 @@ def summarize_audit_entry(entry: dict[str, Any]) -> list[tuple[str, str]]:
     return summary_lines
 
 
-def verify_proof_file(text: str, log_key: PublicKey, witnesses: list[PublicKey]) -> None:
+def verify_and_print_proof_file(text: str, log_key: PublicKey, witnesses: list[PublicKey]) -> None:
     head, _, note = text.partition("\n\n")
     lines = head.split("\n")
     if lines[0] != "c2sp.org/tlog-proof@v1" or not lines[1].startswith("extra "):
@@ -196,7 +196,7 @@ def verify_proof_file(text: str, log_key: PublicKey, witnesses: list[PublicKey])
     if not lines[2].startswith("index ") or not NUMBER.fullmatch(lines[2][6:]):
         raise InvalidEvidence("The proof does not say which entry it is for.")
     index, path = int(lines[2][6:]), [from_base64(line) for line in lines[3:]]
-    size, root, signers = read_signed_checkpoint(note, log_key, witnesses)
+    size, root, signers = verify_and_parse_signed_checkpoint(note, log_key, witnesses)
     if root_from_inclusion_path(sha256_digest(b"\x00" + entry), index, size, path) != root:
         raise InvalidEvidence("The entry is not in the log that was signed: one of them was changed.")
     values = json.loads(entry)
@@ -213,11 +213,11 @@ def verify_proof_file(text: str, log_key: PublicKey, witnesses: list[PublicKey])
     print("\nSigned by " + ", ".join(signers) + ".")
 
 
-def verify_export_file(lines: list[str], log_key: PublicKey, witnesses: list[PublicKey]) -> None:
+def verify_and_print_export_file(lines: list[str], log_key: PublicKey, witnesses: list[PublicKey]) -> None:
     first = json.loads(lines[0])
     if first.get("signalbox_audit_export") != 1:
         raise InvalidEvidence("This is not an export of an audit log.")
-    size, root, signers = read_signed_checkpoint(first["checkpoint"], log_key, witnesses)
+    size, root, signers = verify_and_parse_signed_checkpoint(first["checkpoint"], log_key, witnesses)
     peaks: list[bytes] = []
     with_text = 0
     for number, line in enumerate(lines[1:]):
@@ -266,9 +266,9 @@ def main() -> int:
         with open(args.file, encoding="utf-8", newline="") as file:
             text = file.read()
         if text.startswith("c2sp.org/tlog-proof@v1"):
-            verify_proof_file(text, log_key, witnesses)
+            verify_and_print_proof_file(text, log_key, witnesses)
         else:
-            verify_export_file(text.rstrip("\n").split("\n"), log_key, witnesses)
+            verify_and_print_export_file(text.rstrip("\n").split("\n"), log_key, witnesses)
     except InvalidEvidence as problem:
         print(f"Not valid. {problem}", file=sys.stderr)
         return 1

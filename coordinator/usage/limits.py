@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from coordinator.lib import instants
 from coordinator.models import ModelRequestUsage, Session, SubscriptionLimit
-from coordinator.usage.reading import TokenUsage, load_usage_of_costliest_sessions
+from coordinator.usage.reading import TokenUsage, load_usage_by_costliest_session
 
 SHOWN_AFTER_RESET = timedelta(days=8)  # a limit that nothing was reported of since is left out
 SESSIONS_SHOWN = 3
@@ -49,15 +49,15 @@ def load_recent_limit_states(now: datetime) -> list[LimitState]:
     states = []
     for row in rows.order_by("program", "host", "name", "window_minutes"):
         is_over = row.resets_at_us <= now_us
-        states.append(LimitState(row, is_over, {} if is_over else load_top_sessions_of_limit(row)))
+        states.append(LimitState(row, is_over, {} if is_over else load_usage_by_top_session(row)))
     return states
 
 
-def load_top_sessions_of_limit(row: SubscriptionLimit) -> dict[str, TokenUsage]:
+def load_usage_by_top_session(row: SubscriptionLimit) -> dict[str, TokenUsage]:
     """Return the sessions of this program and host that used most since the window began."""
     sessions = Session.objects.filter(Q(executor_profile=row.program) | Q(agent_name=row.program))
     if row.host:
         sessions = sessions.filter(Q(hostname=row.host) | Q(hostname=None))
     begin_us = row.resets_at_us - row.window_minutes * 60_000_000
     used = ModelRequestUsage.objects.filter(at_us__gte=begin_us, session_id__in=sessions.values("pk"))
-    return load_usage_of_costliest_sessions(used, SESSIONS_SHOWN)
+    return load_usage_by_costliest_session(used, SESSIONS_SHOWN)

@@ -90,7 +90,7 @@ def format_dollars(dollars: float) -> str:
     return f"${dollars:,.{2 if dollars >= 0.1 or not dollars else 4}f}"
 
 
-def sum_columns_or_zero(*columns: str, when: Q | None = None) -> Sum:
+def build_column_sum_expression(*columns: str, when: Q | None = None) -> Sum:
     """Return the sum of columns over a group's rows, 0 where it has none."""
     total: Any = F(columns[0])
     for column in columns[1:]:
@@ -102,16 +102,16 @@ def sum_columns_or_zero(*columns: str, when: Q | None = None) -> Sum:
 _WRITTEN = ("cache_write_5m_tokens", "cache_write_1h_tokens")
 _ALL = ("input_tokens", "output_tokens", "cache_read_tokens", *_WRITTEN)
 SUMS: dict[str, Any] = {
-    "sum_input": sum_columns_or_zero("input_tokens"),
-    "sum_output": sum_columns_or_zero("output_tokens"),
-    "sum_cache_read": sum_columns_or_zero("cache_read_tokens"),
-    "sum_cache_write": sum_columns_or_zero(*_WRITTEN),
+    "sum_input": build_column_sum_expression("input_tokens"),
+    "sum_output": build_column_sum_expression("output_tokens"),
+    "sum_cache_read": build_column_sum_expression("cache_read_tokens"),
+    "sum_cache_write": build_column_sum_expression(*_WRITTEN),
     "sum_cost": Sum(Coalesce("cost", Value(0.0)), default=0.0, output_field=FloatField()),
-    "sum_unpriced_tokens": sum_columns_or_zero(*_ALL, when=Q(cost__isnull=True)),
+    "sum_unpriced_tokens": build_column_sum_expression(*_ALL, when=Q(cost__isnull=True)),
     "sum_requests": Count("*"),
-    "sum_cache_write_1h": sum_columns_or_zero("cache_write_1h_tokens"),
-    "sum_reasoning": sum_columns_or_zero("reasoning_tokens"),
-    "sum_web_searches": sum_columns_or_zero("web_searches"),
+    "sum_cache_write_1h": build_column_sum_expression("cache_write_1h_tokens"),
+    "sum_reasoning": build_column_sum_expression("reasoning_tokens"),
+    "sum_web_searches": build_column_sum_expression("web_searches"),
 }
 
 
@@ -178,7 +178,7 @@ def load_period_usage(rows: QuerySet[ModelRequestUsage]) -> PeriodUsage:
     return PeriodUsage(parts.get((0,), TokenUsage()) + subagents, subagents, sessions)
 
 
-def load_usage_of_costliest_sessions(rows: QuerySet[ModelRequestUsage], most: int) -> dict[str, TokenUsage]:
+def load_usage_by_costliest_session(rows: QuerySet[ModelRequestUsage], most: int) -> dict[str, TokenUsage]:
     """Return the usage of the sessions that cost most, the dearest first; by tokens where costs are equal."""
     grouped: QuerySet[Any, Any] = rows.order_by().values("session_id").annotate(**SUMS)
     tokens = F("sum_input") + F("sum_output") + F("sum_cache_read") + F("sum_cache_write")
@@ -279,10 +279,10 @@ def load_usage_by_day_and_model(days: QuerySet[UsageDay]) -> dict[tuple[str, str
     tokens = F("input_tokens") + F("output_tokens") + F("cache_read_tokens") + F("cache_write_tokens")
     grouped: QuerySet[Any, Any] = days.exclude(model="").order_by().values("day", "model")
     sums = grouped.annotate(
-        sum_input=sum_columns_or_zero("input_tokens"),
-        sum_output=sum_columns_or_zero("output_tokens"),
-        sum_cache_read=sum_columns_or_zero("cache_read_tokens"),
-        sum_cache_write=sum_columns_or_zero("cache_write_tokens"),
+        sum_input=build_column_sum_expression("input_tokens"),
+        sum_output=build_column_sum_expression("output_tokens"),
+        sum_cache_read=build_column_sum_expression("cache_read_tokens"),
+        sum_cache_write=build_column_sum_expression("cache_write_tokens"),
         sum_cost=Sum(Coalesce("cost", Value(0.0)), default=0.0, output_field=FloatField()),
         sum_unpriced_tokens=Sum(
             Case(

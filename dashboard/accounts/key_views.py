@@ -98,7 +98,7 @@ def create_key_or_add_form_error(request: HtmxHttpRequest, form: ApiKeyForm) -> 
 
 @require_POST
 @require_admin
-def bind_unbound_api_keys_view(request: HtmxHttpRequest) -> HttpResponse:
+def bind_then_refuse_unbound_keys(request: HtmxHttpRequest) -> HttpResponse:
     """Bind each key without an agent to the agents that it was used for.
 
     Afterwards a key without an agent is refused.

@@ -26,7 +26,12 @@ from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import declare_anonymous_access, require_POST
 from coordinator.identity.passkeys import find_passkey_address_problem
 from coordinator.lib.body_limits import SMALL, declare_request_body_allowance
-from dashboard.accounts.views import BACKEND, find_next_url, render_sign_in_page, set_sign_in_device_cookie
+from dashboard.accounts.views import (
+    BACKEND,
+    render_sign_in_page,
+    safe_next_url_or_default,
+    set_sign_in_device_cookie,
+)
 from dashboard.frame.browser_proof_middleware import (
     NEW,
     allow_post_without_browser_proof,
@@ -46,7 +51,9 @@ Begin = Callable[[str, str, datetime], dict[str, object]]
 @declare_anonymous_access
 def start_passkey_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Return the options with which the browser signs in by passkey, as JSON."""
-    return build_passkey_options_response(request, request.POST.get(NEW, ""), passkeys.begin_passkey_sign_in)
+    return begin_passkey_and_build_response(
+        request, request.POST.get(NEW, ""), passkeys.begin_passkey_sign_in
+    )
 
 
 @allow_post_without_browser_proof
@@ -55,7 +62,7 @@ def start_passkey_sign_in(request: HtmxHttpRequest) -> HttpResponse:
 @declare_anonymous_access
 def sign_in_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
     """Sign in the person whose passkey signed the challenge, and redirect to the page that they wanted."""
-    goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
+    goal = safe_next_url_or_default(request, settings.LOGIN_REDIRECT_URL)
     if request.user.is_authenticated:
         return redirect(goal)
     now, secret = timezone.now(), request.POST.get(NEW, "")
@@ -83,7 +90,7 @@ def start_passkey_confirmation(request: HtmxHttpRequest) -> HttpResponse:
     """Return the options with which the browser confirms the person's identity by passkey, as JSON."""
     user = request.user
     assert isinstance(user, User)
-    return build_passkey_options_response(
+    return begin_passkey_and_build_response(
         request, request.POST.get(NEW, ""), partial(passkeys.begin_passkey_confirmation, user)
     )
 
@@ -96,7 +103,7 @@ def start_adding_passkey(request: HtmxHttpRequest) -> HttpResponse:
     """Return the options with which the browser creates a passkey, as JSON."""
     user = request.user
     assert isinstance(user, User)
-    return build_passkey_options_response(request, None, partial(passkeys.begin_adding_passkey, user))
+    return begin_passkey_and_build_response(request, None, partial(passkeys.begin_adding_passkey, user))
 
 
 @require_POST
@@ -139,7 +146,7 @@ def remove_own_passkey(request: HtmxHttpRequest, passkey_id: int) -> HttpRespons
 @never_cache
 @require_sign_in
 @declare_request_body_allowance(SMALL)
-def create_own_recovery_codes(request: HtmxHttpRequest) -> HttpResponse:
+def replace_and_show_recovery_codes(request: HtmxHttpRequest) -> HttpResponse:
     """Replace the person's recovery codes by new ones and show those. They are shown only once."""
     assert isinstance(request.user, User)
     with catch_refusal_as_message(request):
@@ -150,7 +157,7 @@ def create_own_recovery_codes(request: HtmxHttpRequest) -> HttpResponse:
     return redirect("accounts:account")
 
 
-def build_passkey_options_response(request: HttpRequest, secret: str | None, begin: Begin) -> HttpResponse:
+def begin_passkey_and_build_response(request: HttpRequest, secret: str | None, begin: Begin) -> HttpResponse:
     """Return the options that `begin` makes as JSON, or the refusal's detail and status.
 
     Args:

@@ -30,7 +30,7 @@ from coordinator.identity.declarations import declare_anonymous_access, require_
 from coordinator.identity.openid.identities import Purpose
 from coordinator.identity.session_store import SessionStore
 from coordinator.lib.body_limits import SMALL, declare_request_body_allowance
-from dashboard.accounts.views import BACKEND, find_next_url
+from dashboard.accounts.views import BACKEND, safe_next_url_or_default
 from dashboard.frame import sign_in_ways
 from dashboard.frame.browser_proof_middleware import NEW, allow_post_without_browser_proof, client_address
 from dashboard.frame.guards import require_sign_in
@@ -60,7 +60,7 @@ def require_sign_in_provider(
 @declare_anonymous_access
 def start_provider_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Send the browser to the provider to sign in."""
-    goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
+    goal = safe_next_url_or_default(request, settings.LOGIN_REDIRECT_URL)
     if request.user.is_authenticated:
         return redirect(goal)
     return begin_flow_and_render_provider_link(

@@ -52,7 +52,7 @@ from dashboard.frame.themes import COOKIE, COOKIE_AGE, THEMES
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
-def find_next_url(request: HttpRequest, fallback: str) -> str:
+def safe_next_url_or_default(request: HttpRequest, fallback: str) -> str:
     """Return the URL in `next` if it is a page of this site, else the URL of `fallback` (a URL name)."""
     wanted_url = request.POST.get("next") or request.GET.get("next") or ""
     is_own_url = url_has_allowed_host_and_scheme(
@@ -68,7 +68,7 @@ def find_next_url(request: HttpRequest, fallback: str) -> str:
 @declare_anonymous_access
 def show_or_process_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Ask for name and password, sign in, and redirect to the page that the person wanted."""
-    goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
+    goal = safe_next_url_or_default(request, settings.LOGIN_REDIRECT_URL)
     if request.user.is_authenticated:
         return redirect(goal)
     if request.method == "POST" and not settings.PASSWORD_SIGN_IN:
@@ -77,7 +77,7 @@ def show_or_process_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     if request.method != "POST":
         return render_sign_in_page(request, goal, form=form)
     try:
-        if user := sign_in_with_password(request, form):
+        if user := authenticate_and_sign_in_person(request, form):
             return set_sign_in_device_cookie(redirect(goal), request, user)
     except SignalboxError as refusal:
         return render_sign_in_page(request, goal, refusal)
@@ -133,7 +133,7 @@ def set_sign_in_device_cookie(answer: HttpResponse, request: HttpRequest, user: 
     return answer
 
 
-def sign_in_with_password(request: HtmxHttpRequest, form: SignInForm) -> User | None:
+def authenticate_and_sign_in_person(request: HtmxHttpRequest, form: SignInForm) -> User | None:
     now, address = timezone.now(), client_address(request)
     username = User.normalize_username(request.POST.get("username", "").strip())
     attempt = build_sign_in_attempt(request, username)
@@ -252,7 +252,7 @@ def save_theme_in_cookie(request: HtmxHttpRequest) -> HttpResponse:
 
     With JavaScript, static/js/theme.js sets the cookie itself.
     """
-    response = HttpResponseRedirect(find_next_url(request, settings.LOGIN_REDIRECT_URL))
+    response = HttpResponseRedirect(safe_next_url_or_default(request, settings.LOGIN_REDIRECT_URL))
     chosen = THEMES.get(request.POST.get("theme", ""), THEMES["system"])
     response.set_cookie(COOKIE, chosen.name, COOKIE_AGE, samesite="Lax", secure=request.is_secure())
     return response

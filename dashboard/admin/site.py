@@ -18,7 +18,7 @@ from coordinator.identity.declarations import (
 )
 from coordinator.identity.roles import ADMIN, has_role
 from coordinator.lib.body_limits import SMALL, declare_request_body_allowance
-from dashboard.accounts.views import find_next_url
+from dashboard.accounts.views import safe_next_url_or_default
 from dashboard.admin.subjects import group_models_by_subject
 from dashboard.frame.guards import render_role_refusal
 
@@ -58,7 +58,7 @@ class SignalboxAdminSite(AdminSite):
 
         A signed-in person without the role admin gets a page that says so.
         """
-        goal = find_next_url(request, "admin:index")
+        goal = safe_next_url_or_default(request, "admin:index")
         if self.has_permission(request):
             return redirect(goal)
         if request.user.is_authenticated:

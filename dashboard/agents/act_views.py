@@ -36,7 +36,7 @@ def add_agent_view(request: HtmxHttpRequest) -> HttpResponse:
             f"{form.cleaned_data['name']} is added. It is shown as offline until its first heartbeat.",
         )
         return redirect("agents:detail", form.cleaned_data["agent_id"])
-    context = {"form": form, "engines": list_plugins_as_engines()}
+    context = {"form": form, "engines": list_plugin_ids_as_engines()}
     return render(request, "agents/new.html", context, status=422 if form.errors else 200)
 
 
@@ -67,7 +67,7 @@ def create_agent_or_add_form_error(request: HtmxHttpRequest, form: NewAgentForm)
     return True
 
 
-def list_plugins_as_engines() -> list[str]:
+def list_plugin_ids_as_engines() -> list[str]:
     """Return the ids of the known plugins, to be offered as engines."""
     return list(PluginSetting.objects.order_by("plugin_id").values_list("plugin_id", flat=True))
 
@@ -93,7 +93,7 @@ def edit_agent(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
         else:
             messages.success(request, "Saved.")
             return redirect("agents:detail", agent_id)
-    context = {"form": form, "agent": agent, "engines": list_plugins_as_engines()}
+    context = {"form": form, "agent": agent, "engines": list_plugin_ids_as_engines()}
     return render(request, "agents/edit.html", context, status=422 if form.errors else 200)
 
 

@@ -27,7 +27,7 @@ def download_audit_proof(request: HtmxHttpRequest, entry_id: int) -> HttpRespons
     if row is None:
         raise Http404("There is no such audit entry. Entries are deleted after 90 days.")
     try:
-        proof = proofs.build_proof_for_row(row)
+        proof = proofs.require_inclusion_proof_for_row(row)
     except proofs.ProofUnavailable as problem:
         messages.error(request, str(problem))
         return redirect("audit:detail", entry_id)

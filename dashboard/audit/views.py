@@ -85,7 +85,7 @@ def show_audit_entry(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
         "differences": list_audit_field_changes(row.metadata),
         "rest": audit_metadata_without_changes(row.metadata),
         "same_trace": list(same[:50]) if row.trace_id else [],
-        "in_log": proofs.find_log_entry_status(row),
+        "in_log": proofs.verify_and_load_entry_status(row),
     }
     has_details = bool(row.reason) or any(context[name] for name in ("differences", "rest", "same_trace"))
     context |= {"has_details": has_details, "request_url": find_permission_request_url(row)}

@@ -22,7 +22,7 @@ from coordinator.policy.deciders import decider_book as policy
 from coordinator.policy.deciders import rules as deciding_rules
 from coordinator.policy.grants.access_requests import PERMISSION_TYPE
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from dashboard.accounts.views import find_next_url
+from dashboard.accounts.views import safe_next_url_or_default
 from dashboard.deciders import forms
 from dashboard.deciders.delegations import list_delegation_lines
 from dashboard.deciders.preview import preview_deciders
@@ -195,7 +195,7 @@ def revoke_delegation_view(request: HtmxHttpRequest, delegation_id: int) -> Http
             delegation_id, user=signed_in_user_of_request(request), now=timezone.now()
         )
         messages.success(request, "The delegation has ended.")
-    return redirect(find_next_url(request, "deciders:home"))
+    return redirect(safe_next_url_or_default(request, "deciders:home"))
 
 
 def signed_in_user_of_request(request: HtmxHttpRequest) -> User:

@@ -12,7 +12,7 @@ from django.db.models import Max
 from coordinator.lib.histograms import find_quantile_bound
 from coordinator.mcp.gateway.statistics import BOUNDS, SHOWN, CallCounter
 from coordinator.models import Event, GatewayFigures
-from coordinator.search.files import list_sessions_calling_tools
+from coordinator.search.files import list_session_ids_calling_tools
 from dashboard.looks.charts import (
     AxisTick,
     StackedChart,
@@ -135,7 +135,7 @@ def find_last_error_by_tool(names: Mapping[str, str]) -> dict[str, LastError]:
 def list_last_failed_event_ids(names: Iterable[str]) -> list[int]:
     """Return the ids of the tools' last failed events, in the latest sessions that called one of them."""
     tools = list(names)
-    sessions = list_sessions_calling_tools(tools, MAX_SEARCHED_SESSIONS)
+    sessions = list_session_ids_calling_tools(tools, MAX_SEARCHED_SESSIONS)
     rows = Event.objects.filter(session_id__in=sessions, tool_name__in=tools, error__isnull=False)
     last_ids = rows.values("tool_name").annotate(last=Max("pk")).values_list("last", flat=True)
     return [last for last in last_ids if last]

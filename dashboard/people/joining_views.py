@@ -18,7 +18,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity import browser_secrets
 from coordinator.identity.declarations import declare_anonymous_access, require_http_methods, require_POST
 from coordinator.identity.passkeys import find_passkey_address_problem
-from dashboard.accounts.passkey_views import build_passkey_options_response
+from dashboard.accounts.passkey_views import begin_passkey_and_build_response
 from dashboard.accounts.views import BACKEND, set_sign_in_device_cookie
 from dashboard.frame.browser_proof_middleware import NEW, allow_post_without_browser_proof, client_address
 from dashboard.frame.form_page_redirects import declare_page_of_form_view
@@ -59,7 +59,7 @@ def passkey_options_for_invitation_view(request: HtmxHttpRequest) -> HttpRespons
         request.POST.get("token", ""),
         request.POST.get("username", ""),
     )
-    return build_passkey_options_response(request, request.POST.get(NEW, ""), begin)
+    return begin_passkey_and_build_response(request, request.POST.get(NEW, ""), begin)
 
 
 @allow_post_without_browser_proof

@@ -28,7 +28,7 @@ from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
-from coordinator.sandbox.limits import JobTimeout, limit_cpu_time
+from coordinator.sandbox.limits import JobTimeout, limit_cpu_time_during_block
 from dashboard.rendering import COLOUR_UP_TO
 from dashboard.rendering.anchors import heading_anchor
 
@@ -76,7 +76,7 @@ Answer = tuple[Facts, bytes]
 
 
 def run_markdown_job(_facts: Facts, body: bytes) -> Answer:
-    with limit_cpu_time(MARKDOWN_SECONDS):
+    with limit_cpu_time_during_block(MARKDOWN_SECONDS):
         clean = nh3.clean(
             build_markdown_parser().render(decode_text_with_surrogates(body)),
             tags=_TAGS,
@@ -97,7 +97,7 @@ def run_documentation_page_job(facts: Facts, body: bytes) -> Answer:
     - `scheme`: The reader's colour scheme, which selects the pictures.
     """
     environment = {name: str(facts[name]) for name in ("base", "pages", "scheme")}
-    with limit_cpu_time(MARKDOWN_SECONDS):
+    with limit_cpu_time_during_block(MARKDOWN_SECONDS):
         clean = nh3.clean(
             build_documentation_parser().render(decode_text_with_surrogates(body), environment),
             tags=_DOCUMENT_TAGS,
@@ -117,7 +117,7 @@ def run_syntax_highlighting_job(facts: Facts, body: bytes) -> Answer:
     lexer = find_lexer(str(facts["language"]), str(facts["filename"]))
     if lexer is None:
         return {"known": False}, b""
-    with limit_cpu_time(COLOUR_SECONDS):
+    with limit_cpu_time_during_block(COLOUR_SECONDS):
         return {"known": True}, encode_text_replacing_surrogates(
             highlight_with_pygments(decode_text_with_surrogates(body), lexer)
         )
@@ -126,7 +126,7 @@ def run_syntax_highlighting_job(facts: Facts, body: bytes) -> Answer:
 def run_diff_job(_facts: Facts, body: bytes) -> Answer:
     """Return difflib's opcodes between two lists of lines. Input and output are JSON."""
     before, after = json.loads(body)
-    with limit_cpu_time(DIFF_SECONDS):
+    with limit_cpu_time_during_block(DIFF_SECONDS):
         codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     return {}, json.dumps(codes).encode()
 
@@ -229,7 +229,7 @@ def highlight_fence(code: str, language: str, _attributes: str) -> str:
     try:
         if len(code) > COLOUR_UP_TO:
             raise JobTimeout
-        with limit_cpu_time(COLOUR_SECONDS):
+        with limit_cpu_time_during_block(COLOUR_SECONDS):
             return highlight_with_pygments(code, lexer)
     except JobTimeout:
         return f'<pre><code>{escape(code)}</code></pre><p class="shown-plain">{PLAIN_CODE}</p>'

@@ -60,7 +60,7 @@ class OnlineRunnerOffers:
             for missing_agent in Runner.objects.filter(deregistered_at__isnull=True)
             if is_runner_alive(missing_agent, now)
         ]
-        runner_offers = offers.load_runner_offers(runner.pk for runner in online)
+        runner_offers = offers.load_offers_by_runner_id(runner.pk for runner in online)
         hosts: dict[str, list[str]] = {}
         titles: dict[str, str] = {}
         directories: dict[str, None] = {}

@@ -58,7 +58,7 @@ def show_runner_list(request: HtmxHttpRequest) -> HttpResponse:
     for run in active:
         runs_by_runner.setdefault(run.runner_id, []).append((run, session_titles.get(run.session_id, "")))
     known_runners = list(Runner.objects.order_by("hostname", "project_dir", "runner_id"))
-    offered = offers.load_runner_offers(runner.pk for runner in known_runners)
+    offered = offers.load_offers_by_runner_id(runner.pk for runner in known_runners)
     rows = [
         RunnerRow(
             runner,

@@ -17,7 +17,7 @@ from coordinator.search.events import (
     EventHit,
     SearchQuery,
     count_events_with_unindexed_text,
-    group_hits_by_session,
+    group_and_count_session_hits,
     search_events,
 )
 from coordinator.search.index import MOST_BEYOND, parse_search_position
@@ -46,7 +46,7 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
         return redirect(f"{reverse('search:files')}?{urlencode({'path': path})}")
     before = request.GET.get("before", "")
     events = search_events(question, before=parse_search_position(before))
-    groups = group_hits_by_session(question, events.hits, is_all=not before and events.before is None)
+    groups = group_and_count_session_hits(question, events.hits, is_all=not before and events.before is None)
     context: dict[str, Any] = {
         "question": question,
         "milestones": milestone_labels_by_hit_event(events.hits),

@@ -81,7 +81,7 @@ def load_session_audit_entries(session: Session) -> list[SessionAuditEntry]:
     rows = sorted([*decided, *other_entries], key=lambda row: row.pk)
     return [
         SessionAuditEntry(row, entry)
-        for row, entry in zip(rows, proofs.find_log_entry_statuses(rows), strict=True)
+        for row, entry in zip(rows, proofs.verify_and_load_entry_statuses(rows), strict=True)
     ]
 
 
@@ -218,7 +218,7 @@ def iterate_canonical_policy_entries(changes: list[SessionAuditEntry]) -> Iterat
         about_policy |= Q(event_type__startswith=begin)
     rows = AuditLog.objects.filter(about_policy, pk__lte=changes[-1].row.pk).order_by("pk")[:MOST_ENTRIES]
     ids = [row.pk for row in rows]
-    stored = entries.load_audit_row_columns(ids)
+    stored = entries.load_audit_columns_by_id(ids)
     own_by_id = dict(AuditLeaf.objects.filter(pk__in=ids).values_list("pk", "by_signalbox"))
     for pk, columns in sorted(stored.items()):
         yield (

@@ -25,7 +25,7 @@ from coordinator.sessions.timeline import (
     SessionTimeline,
     TimelineRow,
     build_approval_rows,
-    build_arrived_rows,
+    load_arrived_rows,
 )
 from coordinator.sessions.timeline.reading import CATEGORIES
 from coordinator.sessions.timeline.updates import MOST_EVENTS
@@ -74,14 +74,14 @@ def draw_changed_rows(session_id: str, changes: Sequence[FeedChange]) -> Drawing
     if len(event_ids) + len(changed_ids) > MOST_EVENTS:
         return {"too_many": True}
     timeline = SessionTimeline(session_id)
-    arrived = build_arrived_rows(timeline, timeline.read_filtered_events_by_id(event_ids), session)
+    arrived = load_arrived_rows(timeline, timeline.read_filtered_events_by_id(event_ids), session)
     started_at = session_start_microseconds(session)
     rows = [
         *draw_arrived_rows(arrived, session, started_at),
         *draw_rows_without_event(load_approval_timeline_rows(session, request_ids), session, started_at),
     ]
     if changed_ids:
-        changed = build_arrived_rows(timeline, timeline.read_filtered_events_by_id(changed_ids), session)
+        changed = load_arrived_rows(timeline, timeline.read_filtered_events_by_id(changed_ids), session)
         rows += [
             arrived_row | {"completes": True}
             for arrived_row in draw_arrived_rows(changed, session, started_at)

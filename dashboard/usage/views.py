@@ -273,7 +273,7 @@ def load_most_expensive_sessions(
     rows: QuerySet[ModelRequestUsage],
 ) -> list[tuple[str, str, bool, TokenUsage]]:
     """Return the sessions with the highest cost as (id, title, whether the session exists, usage)."""
-    dearest = usage.load_usage_of_costliest_sessions(rows, MAX_DEAREST_SESSIONS)
+    dearest = usage.load_usage_by_costliest_session(rows, MAX_DEAREST_SESSIONS)
     session_titles = titles.load_session_titles(dearest)
     existing = set(Session.objects.filter(pk__in=dearest).values_list("pk", flat=True))
     return [(name, session_titles.get(name, ""), name in existing, used) for name, used in dearest.items()]

@@ -308,9 +308,9 @@ def test_a_session_that_was_told_to_wait_may_end_by_silence(settings) -> None:
         executor_profile="claude-code",
     )  # fmt: skip
     row = ask_about_call(call())
-    assert inactivity.find_session_ids_ended_by_silence(NOW + MINUTE / 2) == []
+    assert inactivity.silent_session_ids_to_end(NOW + MINUTE / 2) == []
     tool_calls.defer_tool_call(row.request_id, actor=AGENT, reason="Nobody answered.", now=NOW)
-    assert inactivity.find_session_ids_ended_by_silence(NOW + MINUTE) == ["ses_1"]
+    assert inactivity.silent_session_ids_to_end(NOW + MINUTE) == ["ses_1"]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -136,8 +136,8 @@ def test_what_nobody_waits_for_does_not_keep_its_session_from_ending(settings: A
     )
     asks(FAR, outlasts=True)
     settings.SESSION_SILENT_AFTER = 60
-    assert inactivity.find_session_ids_ended_by_silence(NOW + 4 * MINUTE) == []
-    assert inactivity.find_session_ids_ended_by_silence(NOW + 6 * MINUTE) == ["ses_1"]
+    assert inactivity.silent_session_ids_to_end(NOW + 4 * MINUTE) == []
+    assert inactivity.silent_session_ids_to_end(NOW + 6 * MINUTE) == ["ses_1"]
 
 
 def test_equal_calls_that_outlive_their_hooks_have_cards_of_their_own_and_are_counted(

@@ -97,7 +97,7 @@ def measure_history(step: int) -> tuple[int, int, float, list[tuple[int, int]]]:
     )
 
     saved = load_saved_tool_rules()
-    search = SuggestionSearch.start_suggestion_search(READER)
+    search = SuggestionSearch.build_suggestion_search_over_history(READER)
     while not search.is_done:
         search.continue_suggestion_search(READER, saved, NOW, WalkTimeLimit(60))
     ready_made = [rule for rule in saved if rule.ready_made]

@@ -29,7 +29,7 @@ def record(calls: list[LabelledCall], times: int) -> None:
 
 
 def suggest_rules() -> list[DecisionRule]:
-    search = SuggestionSearch.start_suggestion_search(READER)
+    search = SuggestionSearch.build_suggestion_search_over_history(READER)
     while not search.is_done:
         search.continue_suggestion_search(READER, (), NOW, WalkTimeLimit(60))
     assert len(search.tried) <= MOST_SUGGESTED

@@ -43,7 +43,7 @@ def decide(tool_input: Any, rule: DecisionRule = RULE, folder: str = FOLDER) -> 
     text = call_text_in_working_folder(build_call_text_from_input(tool_input, "command"), folder)
     assert isinstance(text, CallText)
     moment = TimedCall("", "Bash", tool_input, NOW, folder=folder)
-    needs = tool_rules.find_history_needed_by_rules([rule], "Bash", text, None)
+    needs = tool_rules.find_history_needs_of_rules([rule], "Bash", text, None)
     text = text.copy_with_call_history(history_queries.evaluate_history_conditions(needs, moment))
     return tool_rules.decide_by_tool_rules([rule], "Bash", text, None).decision
 

@@ -199,7 +199,7 @@ def test_counting_takes_one_statement_and_few_rows_however_long_the_session_is()
 def decide(rules: list[DecisionRule], needs_session: str, tool_input: Any = TEST) -> str:
     text = build_call_text_from_input(tool_input, "command")
     assert isinstance(text, CallText)
-    needs = tool_rules.find_history_needed_by_rules(rules, "Bash", text, None)
+    needs = tool_rules.find_history_needs_of_rules(rules, "Bash", text, None)
     if needs:
         text = text.copy_with_call_history(
             history_queries.evaluate_history_conditions(needs, moment(tool_input, needs_session))
@@ -225,8 +225,8 @@ def test_it_decides_from_the_nth_time_on_and_only_where_the_rest_fits() -> None:
 
 def test_nothing_is_counted_for_a_call_that_an_earlier_rule_decides() -> None:
     allowed, text = DecisionRule(1, "Bash", "allow", "pytest -q"), build_call_text_from_input(TEST, "command")
-    assert not tool_rules.find_history_needed_by_rules([allowed, CALL_RULE], "Bash", text, None)
-    found = tool_rules.find_history_needed_by_rules([ERROR_RULE, CALL_RULE, allowed], "Bash", text, None)
+    assert not tool_rules.find_history_needs_of_rules([allowed, CALL_RULE], "Bash", text, None)
+    found = tool_rules.find_history_needs_of_rules([ERROR_RULE, CALL_RULE, allowed], "Bash", text, None)
     assert found == HistoryNeeds(frozenset({Repetition("call", 3, 10), Repetition("error", 3, 10)}))
 
 

@@ -164,7 +164,7 @@ def test_a_search_stops_within_a_stretch_and_knows_what_was_refused_behind_it() 
     ids = ran(*["make lint"] * 60, *["ls"] * 60)
     rejected_in_the_terminal(ids[0])
     whole = reader(2_000)
-    search, learnt = SuggestionSearch.start_suggestion_search(whole), []
+    search, learnt = SuggestionSearch.build_suggestion_search_over_history(whole), []
     while not search.is_done:
         search.continue_suggestion_search(whole, (), NOW, spent())
         learnt.append(search.calls)

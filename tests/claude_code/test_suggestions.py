@@ -58,7 +58,7 @@ def spent() -> WalkTimeLimit:
 
 def searched(saved: Sequence[DecisionRule] = ()) -> SuggestionSearch:
     """Search to the end, a stretch at a time, carrying the search along as JSON."""
-    search = SuggestionSearch.start_suggestion_search(reader())
+    search = SuggestionSearch.build_suggestion_search_over_history(reader())
     for _ in range(500):
         search = SuggestionSearch.deserialize_suggestion_search(
             json.loads(json.dumps(search.serialize_suggestion_search()))

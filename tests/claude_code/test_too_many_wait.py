@@ -14,7 +14,7 @@ from coordinator.edge.ingest.write_queue import MakeEvents, WriteResult
 from coordinator.models import Event, Session
 from coordinator.policy.rules.tool_rules import DecisionRule
 from coordinator.sessions.events import NewEvent
-from coordinator.sessions.timeline import CallRow, SessionTimeline, build_window_rows
+from coordinator.sessions.timeline import CallRow, SessionTimeline, load_window_rows
 from tests.claude_code import test_failing_closed as failing
 from tests.claude_code.test_failing_closed import RULES, Inline, Steps, answer, hook, key, lay_down
 
@@ -49,7 +49,7 @@ def ask(key: str, rule: DecisionRule, agent: str = "claude-code") -> tuple[str |
     timeline = SessionTimeline(session.pk)
     [row] = [
         row
-        for row in build_window_rows(timeline, timeline.read_last_events(10), session)
+        for row in load_window_rows(timeline, timeline.read_last_events(10), session)
         if isinstance(row, CallRow)
     ]
     return decision, row

@@ -103,7 +103,7 @@ def test_every_agent_program_has_sessions_and_calls_that_rules_can_be_tried_on(
 
 
 def test_rules_and_grants_can_be_suggested_from_the_week(filled: fill.DemoRowCounts) -> None:
-    search = SuggestionSearch.start_suggestion_search(READER)
+    search = SuggestionSearch.build_suggestion_search_over_history(READER)
     while not search.is_done:
         search.continue_suggestion_search(READER, load_saved_tool_rules(), NOW, WalkTimeLimit(60))
     assert any(one.is_grant for one in search.tried)

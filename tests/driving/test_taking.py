@@ -16,7 +16,7 @@ from coordinator.models import Draft, DrivenCall, DrivenSession, Event, EventCon
 from coordinator.policy.requests import agent_options
 from coordinator.policy.rules.tool_rules import NO_OPINION
 from coordinator.sessions.driven_agent_updates import DrivenAgentUpdate
-from coordinator.sessions.timeline import CallRow, SessionTimeline, build_window_rows
+from coordinator.sessions.timeline import CallRow, SessionTimeline, load_window_rows
 from tests.driving.recorded import AGENTS, OFFERS, PERSISTENT, numbered, recording
 from tests.runs.fleet import OPERATOR, Fleet
 
@@ -51,7 +51,7 @@ def tell(fleet: Fleet, runner: Runner, run: Run, posted: list[dict[str, Any]]) -
 
 def calls_of(session_id: str) -> list[CallRow]:
     timeline = SessionTimeline(session_id)
-    rows = build_window_rows(timeline, timeline.read_first_events(200), Session.objects.get(pk=session_id))
+    rows = load_window_rows(timeline, timeline.read_first_events(200), Session.objects.get(pk=session_id))
     return [row for row in rows if isinstance(row, CallRow)]
 
 

@@ -1979,8 +1979,8 @@ MUTANTS = (
     Mutant(
         "rule: stricter of two",
         "coordinator/policy/rules/tool_rules.py",
-        "return min(ruling, other, key=ruling_leniency)",
-        "return max(ruling, other, key=ruling_leniency)",
+        "return min(ruling, other, key=ruling_leniency_sort_key)",
+        "return max(ruling, other, key=ruling_leniency_sort_key)",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_that_policy_denies_by_now",),
     ),
     Mutant(

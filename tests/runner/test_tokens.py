@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.dialects.acp import parse_turn_usage
-from coordinator.runner.message_store import add_token_usage_by_model, agent_message_database_path
+from coordinator.runner.message_store import agent_message_database_path, load_turn_result_with_usage
 from coordinator.runner.startable import StartableAgent
 from tests.served import ROOT
 
@@ -87,7 +87,7 @@ def store(tmp_path: Path) -> Path:
 def took(store: Path, since_ms: int) -> dict[str, int]:
     """Return the tokens of a turn that began then."""
     (used,) = parse_turn_usage(
-        add_token_usage_by_model(LAST_STEP, str(store), CONVERSATION, since_ms)
+        load_turn_result_with_usage(LAST_STEP, str(store), CONVERSATION, since_ms)
     ).by_model
     model, counts = used
     assert model == MODEL
@@ -128,7 +128,7 @@ def test_where_the_database_cannot_be_read_the_agents_own_figure_stands(
     path = tmp_path / "opencode.db"
     if content is not None:
         path.write_bytes(content)
-    assert add_token_usage_by_model(LAST_STEP, str(path), CONVERSATION, 0) == LAST_STEP
+    assert load_turn_result_with_usage(LAST_STEP, str(path), CONVERSATION, 0) == LAST_STEP
     assert path.exists() == (content is not None)
 
 
@@ -147,7 +147,7 @@ def test_hostile_figures_count_as_none(store: Path) -> None:
                 (f"msg_{number}", CONVERSATION, 2**52, data),
             )
     db.close()
-    assert add_token_usage_by_model(LAST_STEP, str(store), CONVERSATION, 2**52) == LAST_STEP
+    assert load_turn_result_with_usage(LAST_STEP, str(store), CONVERSATION, 2**52) == LAST_STEP
 
 
 def test_the_database_lies_where_the_agent_is_told_that_it_does() -> None:

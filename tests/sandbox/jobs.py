@@ -10,7 +10,7 @@ import socket
 import time
 
 from coordinator.sandbox import frames
-from coordinator.sandbox.limits import JobTimeout, limit_cpu_time
+from coordinator.sandbox.limits import JobTimeout, limit_cpu_time_during_block
 
 Facts = dict[str, object]
 Answer = tuple[Facts, bytes]
@@ -27,7 +27,7 @@ def spin(_facts: Facts, _body: bytes) -> Answer:
 
 def backtrack(_facts: Facts, _body: bytes) -> Answer:
     try:
-        with limit_cpu_time(0.1):
+        with limit_cpu_time_during_block(0.1):
             re.search(r"(a+)+$", "a" * 60 + "b")
     except JobTimeout:
         return {"stopped": True}, b""

@@ -26,7 +26,7 @@ ON_POSTGRES = pytest.mark.skipif(postgres_url() is None, reason="SQLite has no p
 
 
 def test_a_pooler_is_for_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
-    direct = own_settings.database_settings_from_url("postgres://one@host/name")
+    direct = own_settings.secure_and_build_database_settings("postgres://one@host/name")
     monkeypatch.setattr(own_settings, "DATABASES", {"default": direct})
     through = own_settings.pooler_database_settings("postgres://one@pooler:6432/name")
     assert (through["HOST"], through["DISABLE_SERVER_SIDE_CURSORS"]) == ("pooler", True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.settings import database_settings_from_url
+from coordinator.settings import secure_and_build_database_settings
 
 pytestmark = pytest.mark.one_engine
 
@@ -19,7 +19,9 @@ pytestmark = pytest.mark.one_engine
     ],
 )
 def test_each_host_may_have_a_port_of_its_own(hosts: str, host: str, port: object) -> None:
-    found = database_settings_from_url(f"postgres://me:p%40ss@{hosts}/box?target_session_attrs=read-write")
+    found = secure_and_build_database_settings(
+        f"postgres://me:p%40ss@{hosts}/box?target_session_attrs=read-write"
+    )
     assert (found["HOST"], found["PORT"]) == (host, port)
     assert (found["USER"], found["PASSWORD"], found["NAME"]) == ("me", "p@ss", "box")
     assert found["OPTIONS"]["target_session_attrs"] == "read-write"

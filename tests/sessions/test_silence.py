@@ -133,5 +133,5 @@ def test_silence_ends_the_session_of_calls_of_which_nobody_knows_the_agent_s(db:
     made = reported_sessions.find_or_create_reported_session(
         "mcp-gateway:gws-1", SessionLocation(profile=GATEWAY), BEGAN
     )
-    assert inactivity.find_session_ids_ended_by_silence(LATE - MINUTE) == []
-    assert inactivity.find_session_ids_ended_by_silence(LATE) == [made.session_id]
+    assert inactivity.silent_session_ids_to_end(LATE - MINUTE) == []
+    assert inactivity.silent_session_ids_to_end(LATE) == [made.session_id]

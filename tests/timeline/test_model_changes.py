@@ -15,8 +15,8 @@ from coordinator.sessions.timeline import (
     MessageRow,
     SessionTimeline,
     TimelineFilters,
-    build_arrived_rows,
-    build_window_rows,
+    load_arrived_rows,
+    load_window_rows,
 )
 from dashboard.timeline.rows import TimelineRowDisplay
 from tests.people import signed_in
@@ -48,7 +48,7 @@ def say(
 
 
 def changes(session: Session, window: EventWindow, filters: TimelineFilters | None = None) -> list[str]:
-    rows = build_window_rows(SessionTimeline(session.pk, filters), window, session)
+    rows = load_window_rows(SessionTimeline(session.pk, filters), window, session)
     shown = [TimelineRowDisplay(row, "/", 0) for row in rows if isinstance(row, MessageRow)]
     return [one.model_change for one in shown]
 
@@ -75,6 +75,6 @@ def test_an_answer_that_arrives_says_it_too(session: Session) -> None:
     say(session, 1, OPUS)
     say(session, 2, SONNET)
     timeline = SessionTimeline(session.pk)
-    (row,) = build_arrived_rows(timeline, timeline.read_last_events(1).events, session).new
+    (row,) = load_arrived_rows(timeline, timeline.read_last_events(1).events, session).new
     assert isinstance(row, MessageRow)
     assert row.model_before == OPUS

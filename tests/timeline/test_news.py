@@ -18,7 +18,7 @@ from coordinator.live import pages as live
 from coordinator.live.channels import EventFrame, FrameBlob, LiveChannel, StreamSubscriber
 from coordinator.live.hub import WantedTopics
 from coordinator.models import Event, PermissionContext, PermissionRequest, Session
-from coordinator.sessions.timeline import SessionTimeline, build_window_rows
+from coordinator.sessions.timeline import SessionTimeline, load_window_rows
 from dashboard.timeline import updates as news_module
 from dashboard.timeline.query import TimelineQuery
 from dashboard.timeline.rows import build_timeline_row_displays
@@ -45,7 +45,7 @@ def on_the_page(session: Session, **wishes: Any) -> list[str]:
     """Return the rows as the page draws them for a reader with these filters."""
     timeline = SessionTimeline(session.pk, TimelineQuery(**wishes).build_event_filters_of_query(None))
     rows = build_timeline_row_displays(
-        build_window_rows(timeline, timeline.read_last_events(100), session), session
+        load_window_rows(timeline, timeline.read_last_events(100), session), session
     )
     return [
         render_to_string("sessions/_timeline_row.html", {"shown": row, "session": session}) for row in rows

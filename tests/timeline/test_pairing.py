@@ -11,8 +11,8 @@ from coordinator.sessions.timeline import (
     CallRow,
     SessionTimeline,
     TimelineFilters,
-    build_arrived_rows,
-    build_window_rows,
+    load_arrived_rows,
+    load_window_rows,
 )
 from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
 
@@ -26,7 +26,7 @@ def session():
 
 def calls_of(session, *, limit=200, filters=None, window=None):
     timeline = SessionTimeline(session.pk, filters)
-    rows = build_window_rows(timeline, window or timeline.read_first_events(limit), session)
+    rows = load_window_rows(timeline, window or timeline.read_first_events(limit), session)
     return [row for row in rows if isinstance(row, CallRow)]
 
 
@@ -150,7 +150,7 @@ def test_news_tell_new_rows_from_calls_that_are_complete_now(session):
         session, [ended("Bash", {"c": 1}, "done", tool_use_id="a", at=5), said("assistant", "next", at=6)]
     )
     timeline = SessionTimeline(session.pk)
-    arrived = build_arrived_rows(
+    arrived = load_arrived_rows(
         timeline, timeline.read_filtered_events_by_id([row.id for row in late]), session
     )
     assert [row.row_type for row in arrived.new] == ["message"]
@@ -172,7 +172,7 @@ def test_children_stand_where_they_were_started(session):
     add_events(session, [said("user", "a", at=0), said("assistant", "b", at=10)])
     make_session("ses_child", parent_session_id=session.pk, created_at=BEGAN + timedelta(seconds=5))
     timeline = SessionTimeline(session.pk)
-    assert [row.row_type for row in build_window_rows(timeline, timeline.read_first_events(10), session)] == [
+    assert [row.row_type for row in load_window_rows(timeline, timeline.read_first_events(10), session)] == [
         "message",
         "child",
         "message",
@@ -190,11 +190,11 @@ def test_a_child_and_the_call_that_started_it_are_one_row(session):
     for name, second in (("ses_child", 2), ("ses_alone", 20)):
         make_session(name, parent_session_id=session.pk, created_at=BEGAN + timedelta(seconds=second))
     timeline = SessionTimeline(session.pk)
-    rows = build_window_rows(timeline, timeline.read_first_events(10), session)
+    rows = load_window_rows(timeline, timeline.read_first_events(10), session)
     assert [row.row_type for row in rows] == ["call", "call", "child"]
     assert [row.child.child.pk if row.child else None for row in rows[:2]] == ["ses_child", None]
     assert rows[2].child.pk == "ses_alone"
-    arrived = build_arrived_rows(timeline, timeline.read_first_events(10).events, session)
+    arrived = load_arrived_rows(timeline, timeline.read_first_events(10).events, session)
     assert [row.child.child.pk if row.child else None for row in arrived.new] == ["ses_child", None]
 
 

@@ -10,7 +10,7 @@ import pytest
 from coordinator.actions.sessions.events import record_events
 from coordinator.dialects import claude_code
 from coordinator.models import Session
-from coordinator.sessions.timeline import CallRow, SessionTimeline, build_arrived_rows, build_window_rows
+from coordinator.sessions.timeline import CallRow, SessionTimeline, load_arrived_rows, load_window_rows
 from tests.people import signed_in
 from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
 
@@ -36,7 +36,7 @@ ASKED = told(began("Bash", {"command": "make"}, tool_use_id="c1"))
 
 def states(session: Session) -> list[str]:
     timeline = SessionTimeline(session.pk)
-    rows = build_window_rows(timeline, timeline.read_first_events(100), session)
+    rows = load_window_rows(timeline, timeline.read_first_events(100), session)
     return [row.call_state for row in rows if isinstance(row, CallRow)]
 
 
@@ -88,7 +88,7 @@ def test_the_end_of_a_turn_completes_its_rows_on_an_open_page(session: Session) 
     assert states(session) == ["running"]
     late = add_events(session, [turn_end(at=9)])
     timeline = SessionTimeline(session.pk)
-    arrived = build_arrived_rows(timeline, timeline.read_filtered_events_by_id([late[0].id]), session)
+    arrived = load_arrived_rows(timeline, timeline.read_filtered_events_by_id([late[0].id]), session)
     assert [row.call_state for row in arrived.completed if isinstance(row, CallRow)] == ["refused"]
 
 
@@ -126,7 +126,7 @@ def test_a_batch_that_tells_of_a_refusal_makes_it_the_calls_error(session: Sessi
     timeline = SessionTimeline(session.pk)
     (row,) = (
         one
-        for one in build_window_rows(timeline, timeline.read_first_events(9), session)
+        for one in load_window_rows(timeline, timeline.read_first_events(9), session)
         if isinstance(one, CallRow)
     )
     assert row.call_state == "failed"

@@ -172,8 +172,8 @@ def test_a_witness_signs_and_its_signature_is_in_every_later_proof(
         log_key,
         witness.key,
     ]
-    assert witness.key.name in proofs.build_proof_for_row(row).proof_file_text
-    assert proofs.find_log_entry_status(row).witness_names == [witness.key.name]
+    assert witness.key.name in proofs.require_inclusion_proof_for_row(row).proof_file_text
+    assert proofs.verify_and_load_entry_status(row).witness_names == [witness.key.name]
 
 
 def test_a_witness_that_knows_more_than_we_thought_is_asked_from_there(

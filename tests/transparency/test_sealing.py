@@ -34,7 +34,7 @@ def test_a_row_gets_its_number_and_its_hash_in_its_own_transaction(write: Write)
     assert [(leaf.audit_id, leaf.leaf_index, leaf.by_signalbox) for leaf in leaves] == [
         (row.pk, number, True) for number, row in enumerate(rows)
     ]
-    stored = entries.load_audit_row_columns([row.pk for row in rows])
+    stored = entries.load_audit_columns_by_id([row.pk for row in rows])
     for leaf in leaves:
         entry = entries.build_canonical_audit_entry(stored[leaf.audit_id], by_signalbox=True)
         assert bytes(leaf.leaf_hash or b"") == merkle.leaf_hash(entry)
@@ -58,7 +58,7 @@ def test_a_row_of_another_program_is_taken_in_and_marked(write: Write) -> None:
     assert made.tree_size == 3
     theirs = AuditLeaf.objects.get(leaf_index=1)
     assert not theirs.by_signalbox
-    stored = entries.load_audit_row_columns([theirs.audit_id])[theirs.audit_id]
+    stored = entries.load_audit_columns_by_id([theirs.audit_id])[theirs.audit_id]
     entry = entries.build_canonical_audit_entry(stored, by_signalbox=False)
     assert b'"written_by":"other program"' in entry
     assert b'"metadata_text":"{\\"a\\": 1, \\"a\\": 2' in entry

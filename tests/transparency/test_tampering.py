@@ -36,7 +36,7 @@ def sql(statement: str, *parameters: object) -> None:
 
 def leaf_made_to_fit(row: AuditLog) -> None:
     """Change the leaf, too, as a thorough forger would."""
-    stored = entries.load_audit_row_columns([row.pk])[row.pk]
+    stored = entries.load_audit_columns_by_id([row.pk])[row.pk]
     AuditLeaf.objects.filter(pk=row.pk).update(
         leaf_hash=entries.compute_audit_entry_hash(stored, by_signalbox=True)
     )
@@ -56,10 +56,10 @@ def leaf_made_to_fit(row: AuditLog) -> None:
 def test_an_edited_row_is_named(sealed: list[AuditLog], change: str) -> None:
     sql(f"UPDATE audit_logs SET {change} WHERE id = %s", sealed[4].pk)
     assert findings() == [f"Entry 4 (audit row {sealed[4].pk}) was changed: it does not match its leaf."]
-    found = proofs.find_log_entry_status(sealed[4])
+    found = proofs.verify_and_load_entry_status(sealed[4])
     assert found.state is proofs.EntryState.ALTERED
     with pytest.raises(proofs.ProofUnavailable, match="changed after it was written"):
-        proofs.build_proof_for_row(sealed[4])
+        proofs.require_inclusion_proof_for_row(sealed[4])
 
 
 def test_an_edited_row_whose_leaf_was_made_to_fit_is_between_two_checkpoints(sealed: list[AuditLog]) -> None:
@@ -67,7 +67,7 @@ def test_an_edited_row_whose_leaf_was_made_to_fit_is_between_two_checkpoints(sea
     leaf_made_to_fit(sealed[14])
     (found,) = findings()
     assert "something among entries 10 to 19 was changed" in found
-    assert proofs.find_log_entry_status(sealed[14]).state is proofs.EntryState.UNPROVED
+    assert proofs.verify_and_load_entry_status(sealed[14]).state is proofs.EntryState.UNPROVED
 
 
 def test_all_nodes_made_to_fit_help_nobody(write: Write) -> None:
@@ -75,7 +75,7 @@ def test_all_nodes_made_to_fit_help_nobody(write: Write) -> None:
     seal()
     sql("UPDATE audit_logs SET reason = 'Never' WHERE id = %s", rows[3].pk)
     leaf_made_to_fit(rows[3])
-    assert proofs.find_log_entry_status(rows[3]).state is proofs.EntryState.UNPROVED
+    assert proofs.verify_and_load_entry_status(rows[3]).state is proofs.EntryState.UNPROVED
     AuditNode.objects.all().delete()
     sealing.tree.store_complete_merkle_nodes(300)
     write(1)
@@ -138,8 +138,8 @@ def test_an_entry_that_was_put_in_between_is_found(sealed: list[AuditLog], write
 def test_a_deleted_leaf_is_a_gap(sealed: list[AuditLog]) -> None:
     sql("DELETE FROM audit_leaves WHERE audit_id = %s", sealed[7].pk)
     assert "Entry 7 is missing: the next in the log is 8." in findings()
-    assert proofs.find_log_entry_status(sealed[7]).state is proofs.EntryState.MISSING
-    assert proofs.find_log_entry_status(sealed[9]).state is proofs.EntryState.UNPROVED
+    assert proofs.verify_and_load_entry_status(sealed[7]).state is proofs.EntryState.MISSING
+    assert proofs.verify_and_load_entry_status(sealed[9]).state is proofs.EntryState.UNPROVED
 
 
 def test_a_row_put_in_beside_the_log_is_named(sealed: list[AuditLog]) -> None:
@@ -215,7 +215,7 @@ def test_a_checkpoint_made_to_fit_is_not_believed_by_an_entry_s_page(sealed: lis
     leaf_made_to_fit(sealed[4])
     root = sealing.tree.LogTree().compute_log_root_hash(20)
     AuditCheckpoint.objects.filter(tree_size=20).update(root_hash=root)
-    found = proofs.find_log_entry_status(sealed[4])
+    found = proofs.verify_and_load_entry_status(sealed[4])
     assert (found.state, "no key of this log has signed" in found.problem) == (
         proofs.EntryState.UNPROVED,
         True,

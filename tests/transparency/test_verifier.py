@@ -59,7 +59,7 @@ def test_a_proof_tells_who_approved_what_and_when(write: Write, verify: Callable
     seal()
     key = keys.load_or_create_audit_signer().public_verifier.public_key_text
     for row in rows:
-        code, said = verify(proofs.build_proof_for_row(row).proof_file_text, "--key", key)
+        code, said = verify(proofs.require_inclusion_proof_for_row(row).proof_file_text, "--key", key)
         assert code == 0, said
         assert "The proof is valid. Entry" in said
         assert f"target_id: {row.target_id}" in said
@@ -71,7 +71,7 @@ def test_a_proof_with_another_entry_in_it_does_not_hold(write: Write, verify: Ca
     row = write(9)[3]
     seal()
     text, key = (
-        proofs.build_proof_for_row(row).proof_file_text,
+        proofs.require_inclusion_proof_for_row(row).proof_file_text,
         keys.load_or_create_audit_signer().public_verifier.public_key_text,
     )
     entry = next(line for line in text.splitlines() if line.startswith("extra "))
@@ -175,7 +175,7 @@ def test_foreign_text_cannot_draw_over_what_the_verifier_says(verify: Callable[.
     )
     seal()
     code, said = verify(
-        proofs.build_proof_for_row(row).proof_file_text,
+        proofs.require_inclusion_proof_for_row(row).proof_file_text,
         "--key",
         keys.load_or_create_audit_signer().public_verifier.public_key_text,
     )
@@ -195,7 +195,7 @@ def test_what_was_judged_is_what_its_digest_names(verify: Callable[..., Any]) ->
         )
         seal()
         found, said = verify(
-            proofs.build_proof_for_row(row).proof_file_text,
+            proofs.require_inclusion_proof_for_row(row).proof_file_text,
             "--key",
             keys.load_or_create_audit_signer().public_verifier.public_key_text,
         )
@@ -210,7 +210,7 @@ def test_a_row_of_another_program_is_called_so(verify: Callable[..., Any], write
         )
     seal()
     code, said = verify(
-        proofs.build_proof_for_row(AuditLog.objects.get()).proof_file_text,
+        proofs.require_inclusion_proof_for_row(AuditLog.objects.get()).proof_file_text,
         "--key",
         keys.load_or_create_audit_signer().public_verifier.public_key_text,
     )
@@ -230,7 +230,7 @@ def proof_and_text(write: Write) -> tuple[str, str, str]:
     """Return a proof's file, the part before its note, and its note's text."""
     row = write(4)[2]
     seal()
-    whole = proofs.build_proof_for_row(row).proof_file_text
+    whole = proofs.require_inclusion_proof_for_row(row).proof_file_text
     head, _, note = whole.partition("\n\n")
     return whole, head, note.rpartition("\n\n")[0] + "\n"
 

@@ -17,8 +17,8 @@ from coordinator.models import Agent, ModelRequestUsage, Session, UsageDay
 from coordinator.sessions.events import NewEvent
 from coordinator.usage.reading import (
     load_period_usage,
+    load_usage_by_costliest_session,
     load_usage_by_day_and_model,
-    load_usage_of_costliest_sessions,
 )
 from coordinator.usage.turns import find_model_context_window_tokens, load_session_usage
 from dashboard.looks.charts import build_amount_chart, build_heat_map
@@ -86,7 +86,7 @@ def test_the_dearest_sessions_come_first_and_a_deleted_one_has_no_link(
     request_model(NOON, 900_000, session="dear")
     request_model(NOON, 500_000, session="gone")
     ModelRequestUsage.objects.filter(session_id="gone").update(session_id="long gone")
-    assert list(load_usage_of_costliest_sessions(ModelRequestUsage.objects.all(), 2)) == ["dear", "long gone"]
+    assert list(load_usage_by_costliest_session(ModelRequestUsage.objects.all(), 2)) == ["dear", "long gone"]
     page = viewer.get("/ui/costs/?days=7").content.decode()
     assert '/ui/sessions/dear/-/usage/"' in page
     assert "/ui/sessions/long" not in page

@@ -90,7 +90,7 @@ def fill_missing_leaf_hashes() -> int:
     """Fill in the hashes of up to STEP leaves that have none: rows of other programs; return how many."""
     leaves = AuditLeaf.objects.filter(leaf_hash__isnull=True, leaf_index__isnull=False).order_by("leaf_index")
     bare = list(leaves.values_list("audit_id", flat=True)[:STEP])
-    stored = entries.load_audit_row_columns(bare)
+    stored = entries.load_audit_columns_by_id(bare)
     hashes = [(hash_audit_entry(audit_id, stored.get(audit_id)), audit_id) for audit_id in bare]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.executemany(

@@ -97,7 +97,9 @@ def resolve_offered_program(runner: Runner, reported: str) -> str | None:
     """Return the name of the agent's program, as hooks say it; None for one that is not known, or not offered."""
     offered = {
         offered_agent["name"]
-        for offered_agent in offers.offered_agents(offers.load_runner_offers([runner.pk]).get(runner.pk))
+        for offered_agent in offers.offered_agents(
+            offers.load_offers_by_runner_id([runner.pk]).get(runner.pk)
+        )
     }
     name = offers.PROGRAMS.get(reported, reported)
     return name if reported in offered and name in AGENT_TITLES else None
@@ -107,7 +109,7 @@ def is_gateway_switched_off(agent_id: str, run: Run) -> bool:
     metadata = Agent.objects.filter(pk=agent_id).values_list("metadata", flat=True).first()
     if isinstance(metadata, dict) and metadata.get(SWITCH) is False:
         return True
-    blueprint = blueprints.find_resolved_blueprint(run.agent_name)
+    blueprint = blueprints.find_resolved_blueprint_as_json(run.agent_name)
     servers = blueprint.get("mcp_servers") if blueprint else None
     return isinstance(servers, dict) and GATEWAY in servers
 

@@ -140,7 +140,7 @@ def find_braked_run_ids(on: Sequence[ActiveBrake]) -> list[str]:
     rows = Run.objects.filter(status__in=(Run.Status.CLAIMED, Run.Status.RUNNING))
     runs = list(rows.select_related("session__driven", "ordered_with").order_by("created_at", "run_id"))
     runners = Runner.objects.in_bulk({run.runner_id for run in runs if run.runner_id})
-    offered = offers.load_runner_offers(runners)
+    offered = offers.load_offers_by_runner_id(runners)
     return [
         run.run_id
         for run in runs
@@ -150,7 +150,7 @@ def find_braked_run_ids(on: Sequence[ActiveBrake]) -> list[str]:
 
 def is_run_braked(run: Run, runner: Runner | None, offered: Any, on: Sequence[ActiveBrake]) -> bool:
     driven = getattr(run.session, "driven", None)
-    chosen = (offers.ordered_agent(run), driven.agent if driven is not None else None)
+    chosen = (offers.ordered_agent_name(run), driven.agent if driven is not None else None)
     names = offers.agent_names_for_run(
         run, {active_brake for active_brake in chosen if active_brake is not None}, runner, offered
     )

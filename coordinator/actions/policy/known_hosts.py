@@ -13,7 +13,7 @@ from coordinator.policy.rules.call_text import (
     build_requested_call_text,
     call_text_in_working_folder,
 )
-from coordinator.policy.rules.history_queries import MOST_HOSTS, find_project_folder
+from coordinator.policy.rules.history_queries import MOST_HOSTS, load_project_folder_or_default
 
 MOST_EARLIER = 1_000  # approvals from before such a rule that are looked at, the newest
 
@@ -36,7 +36,7 @@ def save_hosts_of_approved_request(row: PermissionRequest, now: datetime) -> Non
     hosts = sorted({address.host for address in call.addresses if address.host})[:MOST_HOSTS]
     if not hosts:
         return
-    folder = find_project_folder(context.session_id, context.folder)
+    folder = load_project_folder_or_default(context.session_id, context.folder)
     KnownHost.objects.bulk_create(
         [
             KnownHost(

@@ -67,7 +67,7 @@ class PendingRun:
 
 def claim_next_run(runner: Runner, now: datetime) -> Run | None:
     """Claim the oldest pending run that `runner` may take, for it alone; None where there is none."""
-    offered = offers.load_runner_offers([runner.runner_id]).get(runner.runner_id)
+    offered = offers.load_offers_by_runner_id([runner.runner_id]).get(runner.runner_id)
     for pending in iterate_claimable_runs(runner):
         if can_runner_take_run(runner, offered, pending) and (run := claim_run(pending.run_id, runner, now)):
             return run
@@ -81,7 +81,7 @@ def can_runner_take_run(runner: Runner, offered: Any, run: PendingRun) -> bool:
     ):
         return False
     return not offers.describe_missing_offer(
-        offered, offers.agent_in_parameters(run.parameters), run.project_dir
+        offered, offers.agent_name_in_parameters(run.parameters), run.project_dir
     )
 
 

@@ -25,7 +25,7 @@ def end_session_if_silent(session_id: str, now: datetime) -> bool:
     """Finish a session that is silent for too long; false if an event has arrived meanwhile. Raises NotFound."""
     with transaction.atomic():
         runs.lock_session(session_id)
-        if session_id not in inactivity.find_session_ids_ended_by_silence(now, session_id):
+        if session_id not in inactivity.silent_session_ids_to_end(now, session_id):
             return False
         last_words = NewEvent(
             event_type="session_stop",

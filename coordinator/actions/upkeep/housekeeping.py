@@ -160,7 +160,7 @@ def recover_orphan_runs(now: datetime) -> None:
 def end_silent_sessions(now: datetime) -> None:
     """Finish sessions of agents that report by themselves and have reported nothing for long."""
     run_for_each_key_ignoring_errors(
-        inactivity.find_session_ids_ended_by_silence(now),
+        inactivity.silent_session_ids_to_end(now),
         lambda session_id: ending.end_session_if_silent(session_id, now),
     )
 

@@ -168,7 +168,7 @@ class PolicyRulings:
         """Return the call's text with what rules ask about the time before it, and what to do where that is unread."""
         if find_moment is None or not isinstance(about, CallText) or not snapshot.has_history_rules:
             return about, NO_OPINION
-        needs = tool_rules.find_history_needed_by_rules(
+        needs = tool_rules.find_history_needs_of_rules(
             snapshot.rules, tool, about, agent_id, program, servers=snapshot.managed.servers
         )
         return (

@@ -100,7 +100,7 @@ class Command(BaseCommand):
                 f"There is no such audit row. Rows are deleted after {AUDIT_RETENTION.days} days."
             )
         try:
-            self.stdout.write(proofs.build_proof_for_row(row).proof_file_text, ending="")
+            self.stdout.write(proofs.require_inclusion_proof_for_row(row).proof_file_text, ending="")
         except proofs.ProofUnavailable as problem:
             raise CommandError(str(problem)) from None
 

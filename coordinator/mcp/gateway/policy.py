@@ -137,7 +137,7 @@ def gateway_call_history_needs(
     needs, text = HistoryNeeds(), arguments_as_rule_text(arguments)
     for program in list_possible_client_programs(rules, caller):
         needs = needs.merge_needs(
-            tool_rules.find_history_needed_by_rules(
+            tool_rules.find_history_needs_of_rules(
                 rules,
                 qualified_tool_name(server.name, tool),
                 text,

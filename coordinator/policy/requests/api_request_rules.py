@@ -37,7 +37,7 @@ def judge_requested_call(
     program = subject.plugin_id if subject.plugin_id in AGENT_TITLES else ""
     servers = managed.load_managed_servers(now).servers
     text = call_text_in_working_folder(text, folder)
-    needs = tool_rules.find_history_needed_by_rules(rules, tool, text, agent_id, program, servers=servers)
+    needs = tool_rules.find_history_needs_of_rules(rules, tool, text, agent_id, program, servers=servers)
     if needs and isinstance(text, CallText):
         moment = TimedCall(session_id or "", tool, subject.tool_input, now, folder=folder)
         text = text.copy_with_call_history(history_queries.evaluate_history_conditions(needs, moment))

@@ -175,14 +175,14 @@ def load_recent_session_events(
 
 def find_hosts_approved_in_project(hosts: frozenset[str], moment: TimedCall) -> frozenset[str]:
     """Return those of the hosts that a person approved a call to in the session's project, before a recorded moment."""
-    folder = find_project_folder(moment.session_id, moment.folder)
+    folder = load_project_folder_or_default(moment.session_id, moment.folder)
     known_rows = KnownHost.objects.filter(folder=folder, host__in=sorted(hosts)[:MOST_HOSTS])
     if moment.event_id is not None:
         known_rows = known_rows.filter(approved_at__lt=moment.made_at)
     return frozenset(known_rows.values_list("host", flat=True))
 
 
-def find_project_folder(session_id: str | None, folder: str | None) -> str:
+def load_project_folder_or_default(session_id: str | None, folder: str | None) -> str:
     """Return the folder of a session's project, else where the call is made; "" where neither is known."""
     stored = None
     if session_id and is_storable_text(session_id):

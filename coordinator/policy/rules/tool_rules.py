@@ -458,7 +458,7 @@ def tool_rules_version(rules: Iterable[DecisionRule]) -> str:
     return hashlib.sha256(packed.encode()).hexdigest()[:16]
 
 
-def find_history_needed_by_rules(
+def find_history_needs_of_rules(
     rules: Sequence[DecisionRule],
     tool: str,
     text: str,
@@ -597,10 +597,10 @@ def ruling_from_grant_verdict(verdict: Verdict) -> Ruling:
 
 def stricter_ruling(ruling: Ruling, other: Ruling) -> Ruling:
     """Return the ruling that lets less happen; of two that ask, one that denies at the deadline."""
-    return min(ruling, other, key=ruling_leniency)
+    return min(ruling, other, key=ruling_leniency_sort_key)
 
 
-def ruling_leniency(ruling: Ruling) -> tuple[int, bool]:
+def ruling_leniency_sort_key(ruling: Ruling) -> tuple[int, bool]:
     return STRICTEST_FIRST.index(ruling.decision), not ruling.deny_at_deadline
 
 

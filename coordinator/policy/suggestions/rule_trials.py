@@ -83,7 +83,7 @@ class RecordedCallJudge:
         about = call.about
         if not self._has_history_rules or not isinstance(about, CallText):
             return about
-        needs = tool_rules.find_history_needed_by_rules(
+        needs = tool_rules.find_history_needs_of_rules(
             self._rules, call.tool, about, call.agent or None, call.program, servers=self.managed.servers
         )
         if not needs:

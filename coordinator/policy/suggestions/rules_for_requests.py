@@ -143,7 +143,9 @@ def build_narrowest_permanent_answer(
         else []
     )
     permanent_answers = [
-        PermanentAnswer(find_equal_rule(rules, rule), tuple(rules)) for rules in lists if rules is not None
+        PermanentAnswer(require_equal_rule_in_list(rules, rule), tuple(rules))
+        for rules in lists
+        if rules is not None
     ]
     if grant is not None:
         permanent_answers.append(PermanentAnswer(edits=(grant,)))
@@ -167,7 +169,7 @@ def is_pattern_short_enough(pattern: str) -> bool:
     return len(pattern) <= LONGEST_PATTERN
 
 
-def find_equal_rule(rules: Sequence[DecisionRule], rule: DecisionRule) -> DecisionRule:
+def require_equal_rule_in_list(rules: Sequence[DecisionRule], rule: DecisionRule) -> DecisionRule:
     """Return the equal rule in the list, with its number."""
     return next(one for one in rules if replace(one, number=0) == rule)
 
@@ -233,5 +235,5 @@ def build_wider_permanent_answer(
         reaches="\n".join(sorted(terms.reaches)),
     )
     rules = rules_with_additions_after_denials(saved, [rule])
-    answer = PermanentAnswer(find_equal_rule(rules, rule), tuple(rules), wider=IN_TERMS)
+    answer = PermanentAnswer(require_equal_rule_in_list(rules, rule), tuple(rules), wider=IN_TERMS)
     return answer if suggested_answer_allows_call(answer, call, saved, now) else None

@@ -318,7 +318,7 @@ def describe_recorded_call(call: RecordedCall) -> CallDescription | None:
     return call.about.describe_call(call.tool) if isinstance(call.about, CallText) else None
 
 
-def list_event_ids_of_similar_calls(suggestion: RuleSuggestion) -> list[int]:
+def list_similar_unallowed_event_ids(suggestion: RuleSuggestion) -> list[int]:
     """Return the events of the calls that are most like what is suggested and not allowed by it, the nearest first."""
     return [int(event) for _, event in sorted(suggestion.nearest.values(), reverse=True)]
 
@@ -364,7 +364,7 @@ class SuggestionSearch:
     tried: list[RuleSuggestion] = field(default_factory=list)
 
     @classmethod
-    def start_suggestion_search(cls, reader: CallHistoryReader) -> SuggestionSearch:
+    def build_suggestion_search_over_history(cls, reader: CallHistoryReader) -> SuggestionSearch:
         first, last = reader.event_id_range()
         return cls(first, last, last + 1)
 
@@ -527,7 +527,7 @@ class SuggestionSearch:
                 credited = credit_allowing_suggestion(call, judge, then, by_rule, by_slot)
                 if (digest := digest_call_text(call)) not in compared:
                     compared.add(digest)
-                    add_similar_call_to_suggestions(suggested, call, credited)
+                    add_call_to_similar_suggestions(suggested, call, credited)
             self.before = step.floor
         if not self.before:
             self.phase, self.before = ANSWERS, BIGGEST_ID
@@ -723,7 +723,7 @@ def escape_pattern_text(text: str) -> str:
     return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", text).replace("\n", r"\n")
 
 
-def add_similar_call_to_suggestions(
+def add_call_to_similar_suggestions(
     suggested: Sequence[RuleSuggestion], call: RecordedCall, credited: RuleSuggestion | None
 ) -> None:
     """Let each suggestion that does not allow a call keep it, if it is like those that it allows."""

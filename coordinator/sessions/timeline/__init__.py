@@ -26,8 +26,8 @@ from coordinator.sessions.timeline.rows import (
     MilestoneRow,
     TimelineRow,
     build_approval_rows,
-    build_arrived_rows,
-    build_window_rows,
+    load_arrived_rows,
+    load_window_rows,
 )
 from coordinator.sessions.timeline.updates import (
     TimelineChanges,
@@ -54,13 +54,13 @@ __all__ = [
     "TimelineFilters",
     "TimelineRow",
     "build_approval_rows",
-    "build_arrived_rows",
-    "build_window_rows",
     "count_session_events",
     "find_timeline_row_position",
+    "load_arrived_rows",
     "load_cached_density_slots",
     "load_cached_event_counts",
     "load_timeline_changes",
+    "load_window_rows",
     "newest_feed_change_id",
     "pair_call_events",
 ]

@@ -106,7 +106,7 @@ def call_pairing_key(event: TimelineEvent) -> Hashable:
     return (event.subagent, event.tool_name, event.tool_input.size, dump_compact_json(event.tool_input.value))
 
 
-def pair_calls_in_window(timeline: SessionTimeline, window: EventWindow) -> CallPairs:
+def load_call_pairs_around_window(timeline: SessionTimeline, window: EventWindow) -> CallPairs:
     """Return the pairs that have at least one half in `window`; other halves are looked for around it."""
     pairs = pair_call_events(window.events)
     lonely = [event for event in window.events if is_call_start_or_end_unpaired(event, pairs)]
@@ -127,7 +127,9 @@ def find_timeline_row_position(timeline: SessionTimeline, event_id: int) -> Even
     event = next(iter(plain.read_events_by_id([event_id])), None) if position else None
     if event is None or event.event_type != CALL_ENDS:
         return position
-    start = pair_calls_in_window(plain, EventWindow([event], older=True, newer=True)).start_of.get(event_id)
+    start = load_call_pairs_around_window(plain, EventWindow([event], older=True, newer=True)).start_of.get(
+        event_id
+    )
     return start.event_position if start else position
 
 

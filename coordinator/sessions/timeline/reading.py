@@ -409,12 +409,12 @@ def with_long_values_loaded(events: list[TimelineEvent]) -> list[TimelineEvent]:
         )
     }
     return [
-        fill_event_values_from_row(event, wanted_fields.get(event.id, []), texts.get(event.id))
+        event_with_values_from_row(event, wanted_fields.get(event.id, []), texts.get(event.id))
         for event in events
     ]
 
 
-def fill_event_values_from_row(
+def event_with_values_from_row(
     event: TimelineEvent, names: list[str], row: dict[str, Any] | None
 ) -> TimelineEvent:
     values: dict[str, Any] = {

@@ -16,7 +16,7 @@ from coordinator.sessions.agent_programs import REPORTS_ALL_RESULTS
 from coordinator.sessions.list_facts import annotate_sessions_with_last_event
 from coordinator.sessions.reports import IN_BACKGROUND, REWIND, TURN_END
 from coordinator.sessions.statuses import AT_WORK, LIVE
-from coordinator.sessions.timeline.pairing import CallPairs, pair_calls_in_window
+from coordinator.sessions.timeline.pairing import CallPairs, load_call_pairs_around_window
 from coordinator.sessions.timeline.positions import EventPosition
 from coordinator.sessions.timeline.reading import (
     CALL_ENDS,
@@ -214,11 +214,11 @@ class ChildRow(TimelineRow):
         return 0
 
 
-def build_window_rows(timeline: SessionTimeline, window: EventWindow, session: Session) -> list[TimelineRow]:
+def load_window_rows(timeline: SessionTimeline, window: EventWindow, session: Session) -> list[TimelineRow]:
     """Return the rows of a window in order. A result whose call is in an earlier window is shown there."""
     rows: list[TimelineRow] = []
     if window.events:
-        pairs = pair_calls_in_window(timeline, window)
+        pairs = load_call_pairs_around_window(timeline, window)
         over = position_before_which_calls_ended(timeline, window.events, pairs, session)
         ended = find_prompt_ids_of_ended_turns(calls_without_result(window.events, pairs), session)
         rows += iterate_event_rows(window.events, pairs, over, ended, strays=bool(timeline.filters))
@@ -285,13 +285,13 @@ class ArrivedRows:
     failed: list[TimelineRow]
 
 
-def build_arrived_rows(
+def load_arrived_rows(
     timeline: SessionTimeline, events: list[TimelineEvent], session: Session
 ) -> ArrivedRows:
     """Return what newly arrived `events`, in timeline order, make of a session's timeline."""
     if not events:
         return ArrivedRows([], [], [])
-    pairs = pair_calls_in_window(timeline, EventWindow(events, older=True, newer=False))
+    pairs = load_call_pairs_around_window(timeline, EventWindow(events, older=True, newer=False))
     over = position_before_which_calls_ended(timeline, events, pairs, session)
     loaded_ids = {event.id for event in events}
     completed: list[TimelineRow] = []
@@ -313,13 +313,13 @@ def build_arrived_rows(
     )
     rewind_ids = [event.id for event in events if event.event_type == REWIND]
     return (
-        add_rewound_rows_to_arrived_rows(arrived, timeline, rewind_ids, loaded_ids, session)
+        load_arrived_and_rewound_rows(arrived, timeline, rewind_ids, loaded_ids, session)
         if rewind_ids
         else arrived
     )
 
 
-def add_rewound_rows_to_arrived_rows(
+def load_arrived_and_rewound_rows(
     arrived: ArrivedRows,
     timeline: SessionTimeline,
     rewind_ids: list[int],
@@ -330,7 +330,7 @@ def add_rewound_rows_to_arrived_rows(
     spans = load_rewound_spans(timeline.session_id, rewind_ids)
     older = timeline.read_events_in_spans(spans, MOST_LEFT_BEHIND)
     events = [event for event in older if event.id not in loaded_ids]
-    pairs = pair_calls_in_window(timeline, EventWindow(events, older=True, newer=True))
+    pairs = load_call_pairs_around_window(timeline, EventWindow(events, older=True, newer=True))
     over = position_before_which_calls_ended(timeline, events, pairs, session) if events else None
     ended = find_prompt_ids_of_ended_turns(calls_without_result(events, pairs), session)
     left_behind = join_children_to_arrived_calls(
@@ -370,7 +370,7 @@ def iterate_event_rows(
     for event in events:
         if event.event_type == CALL_STARTS:
             may_run = over is None or event.event_position > over
-            refused = is_call_without_result_refused(event) and event.prompt_id in ended
+            refused = can_missing_result_mean_refusal(event) and event.prompt_id in ended
             end, passed = pairs.end_of.get(event.id), pairs.passed.get(event.id)
             yield CallRow(event.event_position, event, end, may_run, refused, passed)
         elif event.event_type == CALL_ENDS:
@@ -415,7 +415,7 @@ def calls_without_result(events: Iterable[TimelineEvent], pairs: CallPairs) -> l
     return [event for event in events if event.event_type == CALL_STARTS and event.id not in pairs.end_of]
 
 
-def is_call_without_result_refused(call: TimelineEvent) -> bool:
+def can_missing_result_mean_refusal(call: TimelineEvent) -> bool:
     """Say whether its agent reports each call that has run: then one without a result was not let run.
 
     Not that of a sub-agent, which may go on when the turn has ended.
@@ -425,7 +425,7 @@ def is_call_without_result_refused(call: TimelineEvent) -> bool:
 
 def find_prompt_ids_of_ended_turns(calls: Iterable[TimelineEvent], session: Session) -> set[str]:
     """Return which of these calls' turns the agent has ended in good order, by their prompts' ids."""
-    prompts = {call.prompt_id for call in calls if is_call_without_result_refused(call)}
+    prompts = {call.prompt_id for call in calls if can_missing_result_mean_refusal(call)}
     if not prompts:
         return set()
     ends = Event.objects.filter(session_id=session.pk, event_type=TURN_END, error__isnull=True)
@@ -444,10 +444,12 @@ def iterate_calls_ended_without_result(
     plain = timeline.with_filters()
     window = plain.read_events_before(ends[-1].event_position, REACH)
     for call in (
-        calls_without_result(window.events, pair_calls_in_window(plain, window)) if window.events else []
+        calls_without_result(window.events, load_call_pairs_around_window(plain, window))
+        if window.events
+        else []
     ):
         if call.id not in loaded_ids:
-            refused = is_call_without_result_refused(call) and call.prompt_id in well
+            refused = can_missing_result_mean_refusal(call) and call.prompt_id in well
             yield CallRow(call.event_position, call, None, may_run=False, refused=refused)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from coordinator.models import Event, Session
 from coordinator.sessions.timeline.reading import EventWindow, SessionTimeline
-from coordinator.sessions.timeline.rows import TimelineRow, build_window_rows
+from coordinator.sessions.timeline.rows import TimelineRow, load_window_rows
 
 STRETCH = 400  # events
 
@@ -24,7 +24,7 @@ def walk_timeline_windows(timeline: SessionTimeline) -> Iterator[EventWindow]:
 def walk_session_rows(session: Session) -> Iterator[TimelineRow]:
     timeline = SessionTimeline(session.pk)
     for window in walk_timeline_windows(timeline):
-        yield from build_window_rows(timeline, window, session)
+        yield from load_window_rows(timeline, window, session)
 
 
 def walk_session_events(session: Session) -> Iterator[Event]:

@@ -111,13 +111,13 @@ def signed_in_user_id(request: HtmxHttpRequest) -> int:
 def resume_or_start_suggestion_search(whose: int, so_far: str, version: str) -> SuggestionSearch:
     """Return the search to continue, or a new one if there is none yet or the rules have changed since."""
     if not so_far:
-        return SuggestionSearch.start_suggestion_search(READER)
+        return SuggestionSearch.build_suggestion_search_over_history(READER)
     try:
         seen_version, values = carried.unsign_values_for_person(whose, SEARCH, so_far)
         return (
             SuggestionSearch.deserialize_suggestion_search(values)
             if seen_version == version
-            else SuggestionSearch.start_suggestion_search(READER)
+            else SuggestionSearch.build_suggestion_search_over_history(READER)
         )
     except (ValueError, TypeError, AttributeError):
         raise UnprocessableRequest(
@@ -154,7 +154,10 @@ def load_suggestion_cards(
     shown_events = [
         event
         for suggestion in chosen
-        for event in (*suggestion.examples.values(), *suggestions.list_event_ids_of_similar_calls(suggestion))
+        for event in (
+            *suggestion.examples.values(),
+            *suggestions.list_similar_unallowed_event_ids(suggestion),
+        )
     ]
     calls = {call.event_id: call for call in READER.load_recorded_calls_by_id(shown_events)}
     versions = grants.load_grant_slots(*agents_and_servers_of_suggestions(chosen))
@@ -185,7 +188,7 @@ def load_suggestion_cards(
                 [calls[event] for event in suggestion.examples.values() if event in calls],
                 [
                     calls[event]
-                    for event in suggestions.list_event_ids_of_similar_calls(suggestion)
+                    for event in suggestions.list_similar_unallowed_event_ids(suggestion)
                     if event in calls
                 ],
                 suggestion_trial,

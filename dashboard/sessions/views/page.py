@@ -23,12 +23,12 @@ from coordinator.sessions.timeline import (
     SessionEventCounts,
     SessionTimeline,
     TimelineFilters,
-    build_arrived_rows,
-    build_window_rows,
     find_timeline_row_position,
+    load_arrived_rows,
     load_cached_density_slots,
     load_cached_event_counts,
     load_timeline_changes,
+    load_window_rows,
     newest_feed_change_id,
 )
 from coordinator.sessions.timeline.rows import FAR
@@ -80,7 +80,7 @@ def list_new_timeline_rows(request: HtmxHttpRequest, session_id: str) -> HttpRes
             headers={"HX-Redirect": session_page_url(session) + query.query_at_position(**{"from": "end"})}
         )
     timeline = SessionTimeline(session_id, search_and_build_timeline_filters(session, query))
-    arrived = build_arrived_rows(timeline, timeline.read_filtered_events_by_id(changes.event_ids), session)
+    arrived = load_arrived_rows(timeline, timeline.read_filtered_events_by_id(changes.event_ids), session)
     new = arrived.failed if query.errors else arrived.new
     if not query.has_timeline_filters:
         new = [*new, *load_approval_timeline_rows(session, changes.request_ids)]
@@ -115,7 +115,7 @@ def show_child_session_timeline(request: HtmxHttpRequest, session_id: str) -> Ht
     window = timeline.read_first_events(NESTED)
     context = {
         "session": session,
-        "rows": build_timeline_row_displays(build_window_rows(timeline, window, session), session),
+        "rows": build_timeline_row_displays(load_window_rows(timeline, window, session), session),
         "window": window,
     }
     return render(request, "sessions/_nested.html", context)
@@ -207,7 +207,7 @@ def build_window_context(session: Session, query: TimelineQuery) -> dict[str, An
     within_session = search_within_session(session, query)
     timeline = SessionTimeline(session.pk, query.build_event_filters_of_query(within_session))
     window = load_query_window(query, timeline, live=session.status in LIVE)
-    rows = build_timeline_row_displays(build_window_rows(timeline, window, session), session)
+    rows = build_timeline_row_displays(load_window_rows(timeline, window, session), session)
     return {
         "session": session,
         "query": query,
