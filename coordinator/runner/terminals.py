@@ -133,7 +133,7 @@ class SessionTerminals:
         return self.require_terminal_by_id(params).terminal_output
 
     async def wait_for_terminal_exit(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Answer terminal/wait_for_exit_and_clean_up. Raises RunnerRefused."""
+        """Answer terminal/wait_for_exit. Raises RunnerRefused."""
         terminal = self.require_terminal_by_id(params)
         await asyncio.shield(terminal.ended)
         return dict(terminal.status or {})

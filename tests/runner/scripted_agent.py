@@ -249,7 +249,7 @@ class ScriptedAgent:
         self.update(
             sessionUpdate="tool_call", toolCallId="t", title=command, status="in_progress", content=content
         )
-        ended = self.ask("terminal/wait_for_exit_and_clean_up", **told)["result"]
+        ended = self.ask("terminal/wait_for_exit", **told)["result"]
         wrote = self.ask("terminal/output", **told)["result"]
         self.ask("terminal/release", **told)
         self.say(json.dumps([ended, wrote]))
