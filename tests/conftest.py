@@ -183,7 +183,7 @@ def force_login_with_proof() -> Iterator[None]:
     def force_login(client: Client, *args: Any, **options: Any) -> None:
         plain(client, *args, **options)
         session = client.session
-        browser_secrets.bind_session_to_browser(session, PROOF, timezone.now())
+        browser_secrets.bind_or_unbind_session_browser(session, PROOF, timezone.now())
         session.save()
         client.defaults["HTTP_X_SIGNALBOX_PROOF"] = PROOF
 

@@ -38,7 +38,7 @@ def find_attached_usage_limits(lines: object, reader: LineReader, now: datetime)
     """Return the line with the limits of a subscription that came along with a hook; None where none has any."""
     for _ in convert_attached_lines_to_events(lines, "", reader):
         pass  # the reader remembers the limits
-    return next((line for line in reader.build_end_of_file_events(now) if line.limits), None)
+    return next((line for line in reader.build_end_of_file_lines(now) if line.limits), None)
 
 
 def convert_attached_lines_to_events(

@@ -27,7 +27,7 @@ from coordinator.dialects.claude_code import SOURCE as PROGRAM
 from coordinator.dialects.hooks import (
     TYPED,
     assistant_text_origin,
-    decode_json_text,
+    decode_json_for_storage,
     format_value_as_text,
     hook_reported_result_origins,
     make_event_origin,
@@ -162,7 +162,7 @@ class ClaudeTranscriptReader:
     def convert_line_to_events(self, body: bytes) -> list[ImportedLine]:
         """Return a line's events; none for bookkeeping. Raises UnknownLineKind."""
         try:
-            fields = decode_json_text(body)
+            fields = decode_json_for_storage(body)
         except UnprocessableRequest:
             raise UnknownLineKind(BROKEN) from None
         if not isinstance(fields, dict):
@@ -228,7 +228,7 @@ class ClaudeTranscriptReader:
         ]
         return [line.to_imported_line(calls)] if calls else []
 
-    def build_end_of_file_events(self, now: datetime) -> list[ImportedLine]:
+    def build_end_of_file_lines(self, now: datetime) -> list[ImportedLine]:
         """Return what is left at the file's end: titles, and the last requests, unless their answers are being written.
 
         A summary may be in the file of the session that came after: it counts where its conversation does.

@@ -23,7 +23,7 @@ from typing import Any
 
 from coordinator.dialects.codex import SOURCE as PROGRAM
 from coordinator.dialects.hooks import (
-    decode_json_text,
+    decode_json_for_storage,
     format_value_as_text,
     make_event_origin,
     make_text_block,
@@ -162,7 +162,7 @@ class CodexTranscriptReader:
     def convert_line_to_events(self, body: bytes) -> list[ImportedLine]:
         """Return a line's events; none for what Codex keeps for itself. Raises UnknownLineKind."""
         try:
-            fields = decode_json_text(body)
+            fields = decode_json_for_storage(body)
         except UnprocessableRequest:
             raise UnknownLineKind(BROKEN) from None
         if isinstance(fields, dict) and "payload" not in fields:
@@ -207,7 +207,7 @@ class CodexTranscriptReader:
         self.last_at = record.at
         return [record.build_imported_line(events, self.facts)] if events else []
 
-    def build_end_of_file_events(self, _now: datetime) -> list[ImportedLine]:
+    def build_end_of_file_lines(self, _now: datetime) -> list[ImportedLine]:
         """Return what was held back of a thread that repeats another's, and the thread's name, if it was given one."""
         pending_lines, self.replay = (self.replay.pending_lines_if_own_turn() if self.replay else []), None
         lines = [line for rollout_line in pending_lines for line in self.read_rollout_line(*rollout_line)]

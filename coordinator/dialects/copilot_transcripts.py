@@ -18,7 +18,7 @@ from coordinator.dialects.copilot import HOOK_TOOLS, SOURCE, parse_copilot_resul
 from coordinator.dialects.hooks import (
     BEGUN,
     ENDED,
-    decode_json_text,
+    decode_json_for_storage,
     format_call_text,
     format_value_as_text,
     make_event_origin,
@@ -58,7 +58,7 @@ class CopilotTranscriptReader:
     def convert_line_to_events(self, body: bytes) -> list[ImportedLine]:
         """Return a line's events; none for what Copilot CLI keeps for itself. Raises UnknownLineKind."""
         try:
-            fields = decode_json_text(body)
+            fields = decode_json_for_storage(body)
         except UnprocessableRequest:
             raise UnknownLineKind(BROKEN) from None
         kind, name = find_text_field(fields, "type"), find_text_field(fields, "id")
@@ -82,7 +82,7 @@ class CopilotTranscriptReader:
         events = list(meaning(self, data, record, agent))
         return [record.build_imported_line(events, self.facts)] if events else []
 
-    def build_end_of_file_events(self, _now: datetime) -> list[ImportedLine]:
+    def build_end_of_file_lines(self, _now: datetime) -> list[ImportedLine]:
         """Return nothing: each line says all by itself."""
         return []
 

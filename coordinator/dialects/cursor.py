@@ -97,7 +97,7 @@ def parse_json_or_text(text: str) -> Any:
     """Return what a JSON text says, or the text itself where it is none or names a field twice."""
     body = text.encode("utf-8", "surrogatepass")
     try:
-        value = hooks.decode_json_text(body)
+        value = hooks.decode_json_for_storage(body)
         hooks.reject_duplicate_keys(body, value)
     except UnprocessableRequest:
         return text

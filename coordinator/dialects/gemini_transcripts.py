@@ -21,7 +21,7 @@ from coordinator.dialects.hooks import (
     BEGUN,
     ENDED,
     TURNS_WORDS,
-    decode_json_text,
+    decode_json_for_storage,
     format_call_text,
     format_value_as_text,
     make_event_origin,
@@ -73,7 +73,7 @@ class GeminiTranscriptReader:
     def convert_line_to_events(self, body: bytes) -> list[ImportedLine]:
         """Return a line's events; none for what Gemini CLI keeps for itself. Raises UnknownLineKind."""
         try:
-            fields = decode_json_text(body)
+            fields = decode_json_for_storage(body)
         except UnprocessableRequest:
             raise UnknownLineKind(BROKEN) from None
         if not isinstance(fields, dict):
@@ -108,7 +108,7 @@ class GeminiTranscriptReader:
         event = record.build_imported_event(REWIND, REWIND, tool_input=tool_input)
         return [record.build_imported_line([event], self.facts)]
 
-    def build_end_of_file_events(self, _now: datetime) -> list[ImportedLine]:
+    def build_end_of_file_lines(self, _now: datetime) -> list[ImportedLine]:
         """Return the chat's summary, where it was given one."""
         if not self.title or self.parent:
             return []
@@ -157,7 +157,7 @@ class GeminiTranscriptReader:
         key = f"{record.key}:{hashlib.sha256(parts.encode()).hexdigest()[:16]}"
         return [ImportedLine(record.session, key, record.at, self.facts, events)]
 
-    def add_part_if_new(self, *part: str) -> bool:
+    def mark_part_reported_if_new(self, *part: str) -> bool:
         if part in self.reported:
             return False
         self.reported.add(part)
@@ -169,7 +169,11 @@ class GeminiTranscriptReader:
         """Yield what a person typed."""
         blocks = convert_gemini_content(fields.get("content"))
         text = "\n\n".join(str(block["text"]) for block in blocks if block.get("type") == "text")
-        if blocks and not text.lstrip().startswith(NOT_TYPED) and self.add_part_if_new(name, "content"):
+        if (
+            blocks
+            and not text.lstrip().startswith(NOT_TYPED)
+            and self.mark_part_reported_if_new(name, "content")
+        ):
             self.words = ""
             yield record.build_imported_message("user", blocks, "content")
 
@@ -182,14 +186,14 @@ class GeminiTranscriptReader:
             text = "\n\n".join(
                 filter(None, (find_text_field(thought, "subject"), find_text_field(thought, "description")))
             )
-            if text and self.add_part_if_new(name, "thought", str(number)):
+            if text and self.mark_part_reported_if_new(name, "thought", str(number)):
                 yield record.build_thought_message(text, f"thought {number}")
         answer_text = "\n\n".join(
             str(content_block["text"])
             for content_block in convert_gemini_content(fields.get("content"))
             if content_block.get("type") == "text"
         )
-        if answer_text.strip() and self.add_part_if_new(name, "content"):
+        if answer_text.strip() and self.mark_part_reported_if_new(name, "content"):
             self.words += answer_text
             so_far = text_origins_by_minute(TURNS_WORDS, self.session, self.words, record.at)
             yield record.build_assistant_message(answer_text, "content", so_far=so_far, is_piece=True)
@@ -198,7 +202,7 @@ class GeminiTranscriptReader:
             if isinstance(call, dict):
                 yield from self.iterate_gemini_call_events(call, record, name)
         tokens = fields.get("tokens")
-        if isinstance(tokens, dict) and self.add_part_if_new(name, "tokens"):
+        if isinstance(tokens, dict) and self.mark_part_reported_if_new(name, "tokens"):
             yield record.build_imported_model_request(
                 "tokens", extract_gemini_token_counts(tokens), detail=gemini_usage_detail(tokens)
             )
@@ -213,11 +217,11 @@ class GeminiTranscriptReader:
         )
         if call_id is None:
             return
-        if self.add_part_if_new(name, "begins", call_id):
+        if self.mark_part_reported_if_new(name, "begins", call_id):
             begun = text_origins_by_minute(BEGUN, self.session, format_call_text(tool, call_input), record.at)
             yield record.build_imported_call(call_id, tool, call_input, begun)
         status = find_text_field(call, "status")
-        if status in OVER and self.add_part_if_new(name, "ends", call_id):
+        if status in OVER and self.mark_part_reported_if_new(name, "ends", call_id):
             at = gemini_timestamp(call, record.at)
             ended = text_origins_by_minute(ENDED, self.session, format_call_text(tool, call_input), at)
             yield record.build_imported_result(
@@ -233,7 +237,7 @@ class GeminiTranscriptReader:
             for content_block in convert_gemini_content(fields.get("content"))
             if content_block.get("type") == "text"
         )
-        if not text.strip() or not self.add_part_if_new(name, "content"):
+        if not text.strip() or not self.mark_part_reported_if_new(name, "content"):
             return
         if fields.get("type") == "error":
             yield record.build_imported_event("api_error", "content", error=text)

@@ -195,7 +195,7 @@ def parse_agent_hook(
     it is no JSON object or names no session.
     """
     try:
-        value = require_hook_object(decode_hook_body(body))
+        value = require_hook_object(decode_hook_rejecting_duplicates(body))
     except UnreadableJson as problem:
         return parse_broken_hook(
             body, at, kind, str(problem.detail), named_in=named_in, session_in=session_in
@@ -267,12 +267,12 @@ class UnreadableJson(UnprocessableRequest):
     """A text that is no JSON, or that says something nobody could show as it is."""
 
 
-def decode_hook_body(body: bytes) -> Any:
-    """Return what a hook's body says (`decode_json_text`).
+def decode_hook_rejecting_duplicates(body: bytes) -> Any:
+    """Return what a hook's body says (`decode_json_for_storage`).
 
     Raises UnreadableJson where the hook of a call names a field twice.
     """
-    value = decode_json_text(body)
+    value = decode_json_for_storage(body)
     if isinstance(value, dict) and not CALL_INPUT_FIELDS.isdisjoint(value):
         reject_duplicate_keys(body, value)
     return value
@@ -287,7 +287,7 @@ def count_json_keys(value: Any) -> int:
 def reject_duplicate_keys(body: bytes, value: Any) -> None:
     """Raise UnreadableJson for an object with a duplicate key: readers differ in which one they take.
 
-    `value` is what `decode_json_text` read: a body with as many keys as that is not read once more.
+    `value` is what `decode_json_for_storage` read: a body with as many keys as that is not read once more.
     """
     body = broken_hooks.convert_to_utf8_without_bom(body)
     if body.count(b'":') <= count_json_keys(value) and not SPACE_BEFORE_COLON.search(body):
@@ -305,7 +305,7 @@ def reject_duplicate_keys(body: bytes, value: Any) -> None:
     json.loads(body.decode("utf-8", "replace"), object_pairs_hook=reject_duplicate_members)
 
 
-def decode_json_text(body: bytes) -> Any:
+def decode_json_for_storage(body: bytes) -> Any:
     """Return what a JSON text says, without what no database can hold. Raises UnreadableJson."""
     if not body.strip():
         raise UnreadableJson("It is empty.")
@@ -438,7 +438,7 @@ def text_origins_by_minute(
     )
 
 
-def format_token_counts(tokens: Mapping[str, Any]) -> str:
+def build_token_counts_key(tokens: Mapping[str, Any]) -> str:
     """Return the tokens of a request to a model as one text: its sources have no id in common."""
     names = ("input_tokens", "output_tokens", "cache_read_tokens")
     return "/".join(str(tokens.get(name) or 0) for name in names)

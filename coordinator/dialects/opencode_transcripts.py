@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.dialects.hooks import (
-    decode_json_text,
+    decode_json_for_storage,
     format_value_as_text,
     make_event_origin,
     make_text_block,
@@ -77,7 +77,7 @@ class OpenCodeTranscriptReader:
         )
         return [record.build_imported_line(events, self.facts)] if events else []
 
-    def build_end_of_file_events(self, _now: datetime) -> list[ImportedLine]:
+    def build_end_of_file_lines(self, _now: datetime) -> list[ImportedLine]:
         """Return the sessions' titles."""
         return [ImportedLine(session, "", "", {}, [], title) for session, title in self.titles.items()]
 
@@ -95,7 +95,7 @@ class OpenCodeTranscriptReader:
 
 def decode_transcript_object(body: bytes) -> dict[str, Any]:
     try:
-        value = decode_json_text(body)
+        value = decode_json_for_storage(body)
     except UnprocessableRequest:
         raise UnknownLineKind(BROKEN) from None
     if not isinstance(value, dict):
@@ -222,13 +222,13 @@ def iterate_opencode_call_events(
         values = {"error": format_value_as_text(state_fields.get("error")) or "The call failed."}
     else:
         return
-    took = opencode_part_duration(times)
+    took = opencode_part_duration_ms(times)
     yield record.build_imported_result(
         call_id, tool, call_input, at=opencode_timestamp(times, "end") or begins, duration_ms=took, **values
     )
 
 
-def opencode_part_duration(times: Any) -> int | None:
+def opencode_part_duration_ms(times: Any) -> int | None:
     if not isinstance(times, dict):
         return None
     start, end = (

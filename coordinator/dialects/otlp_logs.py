@@ -47,7 +47,7 @@ from coordinator.dialects.otlp_records import (
     TelemetryRecord,
     build_telemetry_call_result,
 )
-from coordinator.dialects.otlp_traces import build_message_events
+from coordinator.dialects.otlp_traces import iterate_model_message_events
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import UNRECORDED_PROMPT
 
@@ -118,7 +118,7 @@ def convert_agent_log_to_report(record: TelemetryRecord, now: datetime) -> Sessi
         session,
         telemetry_session_location(record),
         events,
-        is_log_record_without_session(record, events),
+        is_log_creating_no_session(record, events),
         codex.codex_thread_origin(session) if program == codex.SOURCE else None,
     )
 
@@ -129,11 +129,13 @@ def convert_message_logs_to_report(records: list[TelemetryRecord], now: datetime
     session = record.first_text_attribute(*CONVERSATION) or choose_fallback_session_id(record)
     make = TelemetryEventBuilder(record, session, make_event_origin("log", record.trace, record.span), now)
     messages = read_messages_to_model(record), read_messages_of_model(record)
-    events = list(build_message_events(record, make, *messages, with_calls=is_model_client_span(record)))
+    events = list(
+        iterate_model_message_events(record, make, *messages, with_calls=is_model_client_span(record))
+    )
     return SessionReport(session, telemetry_session_location(record), events, trace=record.trace)
 
 
-def is_log_record_without_session(record: TelemetryRecord, events: list[DedupedEvent]) -> bool:
+def is_log_creating_no_session(record: TelemetryRecord, events: list[DedupedEvent]) -> bool:
     """Say whether a record makes no session: Claude Code reports its own start before it knows which one it resumes."""
     program = find_agent_program_of_record(record)
     if program == codex.SOURCE:

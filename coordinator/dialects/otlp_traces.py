@@ -239,7 +239,9 @@ class SpanTree:
         """Say whether a span below this one counts its tokens."""
         return (span.trace, span.span) in self._covered
 
-    def find_span_messages(self, span: TelemetryRecord) -> tuple[list[SpokenPart], list[SpokenPart]]:
+    def list_messages_unless_repeated_below(
+        self, span: TelemetryRecord
+    ) -> tuple[list[SpokenPart], list[SpokenPart]]:
         """Return what was said to a model and by it in a span, unless a span below it says so."""
         return (
             ([], []) if (span.trace, span.span) in self._repeating else self._messages[span.trace, span.span]
@@ -355,9 +357,9 @@ def build_span_events(
     if role == "tool":
         events = build_tool_span_events(span, make, tree, took)
     elif role in {"model", "agent"}:
-        to_model, of_model = tree.find_span_messages(span)
+        to_model, of_model = tree.list_messages_unless_repeated_below(span)
         with_calls = is_model_client_span(span) or not span.parent
-        events = list(build_message_events(span, make, to_model, of_model, with_calls=with_calls))
+        events = list(iterate_model_message_events(span, make, to_model, of_model, with_calls=with_calls))
         for event in events:
             event.claims += tree.list_origins_of_repeating_spans(span)
             event.unless += (repeating_span_origin(span.trace, span.span),)
@@ -497,7 +499,7 @@ def traced_call_origins(reporter: str, phase: str, call_id: str | None) -> tuple
 # --- messages ---------------------------------------------------------------------------------------------
 
 
-def build_message_events(
+def iterate_model_message_events(
     record: TelemetryRecord,
     make: TelemetryEventBuilder,
     to_model: list[SpokenPart],

@@ -75,7 +75,7 @@ def protobuf_value_as_json(name: str, value: Any) -> Any:
 
 
 @cache
-def message_fields_by_number(descriptor: Descriptor) -> dict[int, Descriptor]:
+def submessage_types_by_field_number(descriptor: Descriptor) -> dict[int, Descriptor]:
     """Return the fields that hold messages, by number."""
     return {field.number: field.message_type for field in descriptor.fields if field.message_type}
 
@@ -85,11 +85,13 @@ def message_tag_bytes(descriptor: Descriptor) -> frozenset[bytes]:
     """Return the bytes that a message inside such a request can begin with on the wire."""
     seen_descriptors, pending_descriptors = {descriptor.full_name: descriptor}, [descriptor]
     while pending_descriptors:
-        for field in message_fields_by_number(pending_descriptors.pop()).values():
+        for field in submessage_types_by_field_number(pending_descriptors.pop()).values():
             if field.full_name not in seen_descriptors:
                 seen_descriptors[field.full_name] = field
                 pending_descriptors.append(field)
-    numbers = {number for field in seen_descriptors.values() for number in message_fields_by_number(field)}
+    numbers = {
+        number for field in seen_descriptors.values() for number in submessage_types_by_field_number(field)
+    }
     return frozenset(bytes([number << 3 | 2]) for number in numbers if number < 16)
 
 
@@ -98,14 +100,14 @@ def yield_once_per_nested_message(raw: bytes, descriptor: Descriptor) -> Iterato
     pending_messages = [(0, len(raw), descriptor)]
     while pending_messages:
         at, end, of = pending_messages.pop()
-        inner = message_fields_by_number(of)
+        inner = submessage_types_by_field_number(of)
         while at < end:
-            tag, at = decode_protobuf_varint(raw, at)
+            tag, at = decode_varint_and_next_offset(raw, at)
             kind = tag & 7
             if kind == 0:
-                _, at = decode_protobuf_varint(raw, at)
+                _, at = decode_varint_and_next_offset(raw, at)
                 continue
-            size, at = decode_protobuf_varint(raw, at) if kind == 2 else (_SIZES.get(kind, -1), at)
+            size, at = decode_varint_and_next_offset(raw, at) if kind == 2 else (_SIZES.get(kind, -1), at)
             if size < 0 or at + size > end:
                 raise ValueError("a field that ends behind its message")
             if kind == 2 and tag >> 3 in inner:
@@ -114,7 +116,7 @@ def yield_once_per_nested_message(raw: bytes, descriptor: Descriptor) -> Iterato
             at += size
 
 
-def decode_protobuf_varint(raw: bytes, at: int) -> tuple[int, int]:
+def decode_varint_and_next_offset(raw: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         byte = raw[at]

@@ -17,7 +17,7 @@ from typing import Any
 from coordinator.dialects.hooks import (
     BEGUN,
     ENDED,
-    decode_json_text,
+    decode_json_for_storage,
     format_call_text,
     format_value_as_text,
     make_event_origin,
@@ -52,7 +52,7 @@ class QwenTranscriptReader:
     def convert_line_to_events(self, body: bytes) -> list[ImportedLine]:
         """Return a line's events; none for what Qwen Code keeps for itself. Raises UnknownLineKind."""
         try:
-            fields = decode_json_text(body)
+            fields = decode_json_for_storage(body)
         except UnprocessableRequest:
             raise UnknownLineKind(BROKEN) from None
         kind, name = find_text_field(fields, "type"), find_text_field(fields, "uuid")
@@ -73,7 +73,7 @@ class QwenTranscriptReader:
         events = list(_MEANINGS[kind](self, fields, record))
         return [record.build_imported_line(events, facts)] if events else []
 
-    def build_end_of_file_events(self, _now: datetime) -> list[ImportedLine]:
+    def build_end_of_file_lines(self, _now: datetime) -> list[ImportedLine]:
         """Return nothing: each line says all by itself."""
         return []
 
@@ -81,7 +81,7 @@ class QwenTranscriptReader:
         self, fields: dict[str, Any], record: TranscriptRecord
     ) -> Iterator[ImportedEvent]:
         """Yield what a person typed; a sub-agent's prompt is in the call that starts it."""
-        text = "\n\n".join(text for text, _ in qwen_message_texts(fields))
+        text = "\n\n".join(text for text, _ in iterate_qwen_texts_and_thoughts(fields))
         if text and record.subagent is None and fields.get("provenance", PERSON) == PERSON:
             yield record.build_imported_message("user", [make_text_block(text)], "content")
 
@@ -89,7 +89,7 @@ class QwenTranscriptReader:
         self, fields: dict[str, Any], record: TranscriptRecord
     ) -> Iterator[ImportedEvent]:
         """Yield what the agent thought, said, called and took."""
-        for number, (text, is_thought) in enumerate(qwen_message_texts(fields)):
+        for number, (text, is_thought) in enumerate(iterate_qwen_texts_and_thoughts(fields)):
             name = f"part {number}"
             yield (
                 record.build_thought_message(text, name)
@@ -157,7 +157,7 @@ def qwen_message_parts(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from (part for part in (parts if isinstance(parts, list) else []) if isinstance(part, dict))
 
 
-def qwen_message_texts(fields: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+def iterate_qwen_texts_and_thoughts(fields: dict[str, Any]) -> Iterator[tuple[str, bool]]:
     """Yield each text of a message, and whether it is a thought."""
     for part in qwen_message_parts(fields):
         if text := find_text_field(part, "text"):

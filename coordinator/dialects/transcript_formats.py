@@ -11,7 +11,7 @@ from coordinator.dialects.hooks import (
     SPENT,
     TYPED,
     assistant_text_origin,
-    format_token_counts,
+    build_token_counts_key,
     hook_reported_result_origins,
     make_event_origin,
     make_text_block,
@@ -169,7 +169,7 @@ class TranscriptRecord:
         detail: UsageDetail | None = None,
     ) -> ImportedEvent:
         """Return the tokens of a request to the model. Input tokens are counted without those read from a cache."""
-        spent = text_origins_by_minute(SPENT, self.session, format_token_counts(tokens), self.at)
+        spent = text_origins_by_minute(SPENT, self.session, build_token_counts_key(tokens), self.at)
         return self.build_imported_event(
             MODEL_REQUEST,
             part,

@@ -101,7 +101,7 @@ class Application:
         self.django = DjangoBridge(
             get_wsgi_application(),
             threads=settings.THREADS,
-            take=intake.receive_django_body,
+            take=intake.receive_body_file_during_block,
             who=intake.identify_request_sender,
         )
         self.writer = GroupWriter(self.feed.wake_feed)
@@ -207,7 +207,7 @@ class Application:
                     scope, body.receive, wrap_send_with_security_headers(body.send, self._safe_headers)
                 )
             finally:
-                request.log_finished_request()
+                request.log_request_and_end_trace()
             await body.discard_remaining_body()
 
     async def route_http_request(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -349,7 +349,7 @@ class Application:
                 await self.start_services()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                self.release_pending_requests()
+                self.end_waiting_polls_and_streams()
                 await self.access.denied.flush_denials()
                 await self.gateway.close()
                 self.stop_services()
@@ -377,7 +377,7 @@ class Application:
             self.streams.recheck_permissions_of_open_streams()
             self.waits.recheck_waiters()
 
-    def release_pending_requests(self) -> None:
+    def end_waiting_polls_and_streams(self) -> None:
         """Answer held polls and end streams, now: the worker is about to stop. May be called twice."""
         self.readiness.stopping = True
         self.waits.close_and_answer_all_waiters()

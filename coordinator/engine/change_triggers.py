@@ -58,7 +58,9 @@ class FeedTrigger:
         return hashlib.sha256("\n".join(self.statements).encode()).hexdigest()
 
 
-def read_feed_triggers(on: BaseDatabaseWrapper, tables: Iterable[FeedTable]) -> dict[str, tuple[str, str]]:
+def feed_trigger_fingerprints_by_name(
+    on: BaseDatabaseWrapper, tables: Iterable[FeedTable]
+) -> dict[str, tuple[str, str]]:
     """Return the feed's triggers in the database: by name, their table and their fingerprint."""
     with on.cursor() as cursor:
         if is_sqlite(on):

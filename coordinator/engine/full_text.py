@@ -83,7 +83,7 @@ def iterate_search_batch_sizes() -> Iterator[int]:
 
 
 @contextmanager
-def without_table_scans() -> Iterator[None]:
+def disable_table_scans_during_block() -> Iterator[None]:
     """Keep PostgreSQL from reading or hashing whole tables for the few rows that a question needs of them."""
     if is_sqlite():
         yield

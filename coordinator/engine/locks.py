@@ -92,7 +92,7 @@ def set_default_lock_timeout(milliseconds: int) -> None:
 
 
 @contextlib.contextmanager
-def shorten_busy_timeout(milliseconds: int) -> Iterator[None]:
+def shorten_busy_timeout_during_block(milliseconds: int) -> Iterator[None]:
     """Wait only so long for SQLite's one writer within the block: for writes that may as well be left out."""
     if not is_sqlite():
         yield
@@ -107,7 +107,7 @@ def shorten_busy_timeout(milliseconds: int) -> Iterator[None]:
         raw.execute(f"PRAGMA busy_timeout = {before}")
 
 
-def fail_fast_on_locks(prepared: object) -> object:
+def shorten_connection_lock_waits(prepared: object) -> object:
     """On SQLite, do not sleep for the write lock inside the library, whose sleeps are long: look for it often, for
     some milliseconds, then fail. The caller retries, and watches the time.
 
@@ -145,7 +145,7 @@ def is_retryable_lock_error(problem: OperationalError) -> bool:
     return getattr(problem.__cause__, "sqlstate", None) in {DEADLOCK, NO_LOCK}
 
 
-def retry_on_lock_errors(work: Callable[[], object], tries: int = TRIES) -> None:
+def run_with_lock_retries(work: Callable[[], object], tries: int = TRIES) -> None:
     """Do what needs locks that everybody needs: a moment's wait each time, with pauses in which others go on.
 
     Raises the last OperationalError where they are not to be had.

@@ -25,7 +25,7 @@ def roll_back_writes_of_block(folder: Path) -> Iterator[None]:
     there is no room for the copy.
     """
     if is_sqlite() and not connection.in_atomic_block:
-        with use_database_copy(folder):
+        with use_database_copy_during_block(folder):
             yield
         return
     with transaction.atomic():
@@ -36,7 +36,7 @@ def roll_back_writes_of_block(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def use_database_copy(folder: Path) -> Iterator[None]:
+def use_database_copy_during_block(folder: Path) -> Iterator[None]:
     own = connection.settings_dict
     needed, free = int(Path(own["NAME"]).stat().st_size * ROOM), shutil.disk_usage(folder).free
     if needed > free:

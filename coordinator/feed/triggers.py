@@ -87,7 +87,7 @@ def build_expected_triggers(connection: BaseDatabaseWrapper) -> dict[str, FeedTr
 
 def read_current_triggers(connection: BaseDatabaseWrapper) -> dict[str, tuple[str, str]]:
     """Return the feed's triggers in the database: by name, their table and their fingerprint."""
-    return change_triggers.read_feed_triggers(connection, FEED_TABLES)
+    return change_triggers.feed_trigger_fingerprints_by_name(connection, FEED_TABLES)
 
 
 def synchronize_feed_triggers(connection: BaseDatabaseWrapper) -> list[str]:

@@ -27,7 +27,7 @@ Lack = Literal["missing", "wrong", "old", "unconfirmed"]
 ConfirmedBy = Literal["password", "passkey", "recovery code", "provider", "provider session"]
 
 
-def bind_session_to_browser(
+def bind_or_unbind_session_browser(
     session: SessionBase, secret: str, now: datetime, by: ConfirmedBy = "password"
 ) -> None:
     """Tie the session to the browser that holds `secret`; text of another shape leaves it tied to none.

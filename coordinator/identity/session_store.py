@@ -33,20 +33,20 @@ def hash_session_key(session_key: str) -> str:
     ).hexdigest()
 
 
-def find_django_sessions_of_person(user_id: int) -> list[str]:
+def list_session_ids_of_person(user_id: int) -> list[str]:
     """Return the primary keys of the sessions that a person is signed in with.
 
     Reads every session that has not expired: only what a session holds says whose it is.
     """
-    return [key for key, person_id in iterate_signed_in_sessions() if person_id == str(user_id)]
+    return [key for key, person_id in iterate_session_keys_and_persons() if person_id == str(user_id)]
 
 
 def count_sessions_by_person() -> Counter[str]:
     """Return how many sessions each person is signed in with, by the person's id as text."""
-    return Counter(person_id for _, person_id in iterate_signed_in_sessions())
+    return Counter(person_id for _, person_id in iterate_session_keys_and_persons())
 
 
-def iterate_signed_in_sessions() -> Iterator[tuple[str, str]]:
+def iterate_session_keys_and_persons() -> Iterator[tuple[str, str]]:
     store = SessionStore()
     rows = Session.objects.filter(expire_date__gt=timezone.now()).values_list("session_key", "session_data")
     for key, data in rows.iterator():

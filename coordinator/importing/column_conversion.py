@@ -51,7 +51,7 @@ class ModelColumn:
 
 
 @lru_cache(maxsize=64)
-def load_model_columns(table: str) -> Mapping[str, ModelColumn]:
+def model_columns_by_name(table: str) -> Mapping[str, ModelColumn]:
     (model,) = (
         model_class
         for model_class in apps.get_app_config("coordinator").get_models()
@@ -96,14 +96,14 @@ def column_type_of_model_field(field: Any) -> str:
     return "integer" if isinstance(field, models.IntegerField | MsField) else "text"
 
 
-def convert_to_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:
+def convert_column_value_with_note(value: Any, column: ModelColumn) -> tuple[Any, str]:
     """Return the value as the column takes it, and in words what was changed ("" for nothing). Raises UnfitValue."""
     if value is None:
         return None, ""
     return _FITTED[column.kind](value, column)
 
 
-def convert_to_text_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
+def convert_text_value_with_note(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
     fitted = ""
     if isinstance(value, RepairedText):
         fitted = "was not UTF-8; its unreadable characters are marked"
@@ -116,7 +116,7 @@ def convert_to_text_column_value(value: Any, column: ModelColumn) -> tuple[Any, 
     return str(value), fitted
 
 
-def convert_to_integer_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:
+def convert_integer_value_with_note(value: Any, column: ModelColumn) -> tuple[Any, str]:
     if isinstance(value, int):
         return value, ""
     if isinstance(value, bytes):
@@ -125,12 +125,12 @@ def convert_to_integer_column_value(value: Any, column: ModelColumn) -> tuple[An
         return instants.instant_to_microseconds(at) // column.units, "was a date and became a count"
     number = value if isinstance(value, float) else parse_number(value)
     if number is None or not math.isfinite(number) or abs(number) > LARGEST:
-        return substitute_for_missing_number(column)
+        return number_substitute_with_note(column)
     rounded = number if isinstance(number, int) else round(number)
     return rounded, "" if rounded == number else "was rounded to a whole number"
 
 
-def substitute_for_missing_number(column: ModelColumn) -> tuple[Any, str]:
+def number_substitute_with_note(column: ModelColumn) -> tuple[Any, str]:
     if column.default is not None:
         return column.default, "was not a number and became the column's default"
     if column.null:
@@ -140,12 +140,12 @@ def substitute_for_missing_number(column: ModelColumn) -> tuple[Any, str]:
     raise UnfitValue(f"{column.name} is not a number")
 
 
-def convert_to_float_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:
+def convert_float_value_with_note(value: Any, column: ModelColumn) -> tuple[Any, str]:
     if isinstance(value, int | float):
         return float(value), "" if float(value) == value else "was rounded"
     number = parse_number(value.decode(errors="replace") if isinstance(value, bytes) else value)
     if number is None:
-        return substitute_for_missing_number(column)
+        return number_substitute_with_note(column)
     return float(number), "was text and became a number"
 
 
@@ -161,7 +161,7 @@ def parse_number(text: str) -> float | int | None:
     return number
 
 
-def convert_to_boolean_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:
+def convert_boolean_value_with_note(value: Any, column: ModelColumn) -> tuple[Any, str]:
     if isinstance(value, int | float) and value in {0, 1}:
         return bool(value), ""
     if isinstance(value, int | float):
@@ -172,14 +172,14 @@ def convert_to_boolean_column_value(value: Any, column: ModelColumn) -> tuple[An
     return False, f"was neither true nor false and became false ({column.name})"
 
 
-def convert_to_bytes_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
+def convert_bytes_value_with_note(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
     if isinstance(value, bytes):
         return value, ""
     raw = value.raw if isinstance(value, RepairedText) else str(value).encode()
     return raw, "was not a BLOB and became one"
 
 
-def convert_to_datetime_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
+def convert_datetime_value_with_note(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
     at = instants.parse_instant_or_none(value.strip()) if isinstance(value, str) else None
     if at is None:
         return None, "was not a date and time and is empty now"
@@ -188,12 +188,12 @@ def convert_to_datetime_column_value(value: Any, column: ModelColumn) -> tuple[A
 
 
 _FITTED = {
-    "text": convert_to_text_column_value,
-    "integer": convert_to_integer_column_value,
-    "number": convert_to_float_column_value,
-    "boolean": convert_to_boolean_column_value,
-    "bytes": convert_to_bytes_column_value,
-    "moment": convert_to_datetime_column_value,
+    "text": convert_text_value_with_note,
+    "integer": convert_integer_value_with_note,
+    "number": convert_float_value_with_note,
+    "boolean": convert_boolean_value_with_note,
+    "bytes": convert_bytes_value_with_note,
+    "moment": convert_datetime_value_with_note,
 }
 
 

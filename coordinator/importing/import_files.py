@@ -43,7 +43,7 @@ class RejectedRows:
     def rejected_rows_path(self) -> Path:
         return self.folder / ROWS
 
-    def add_rejected_row(self, table: str, reason: str, **details: Any) -> None:
+    def write_rejected_row_within_limit(self, table: str, reason: str, **details: Any) -> None:
         """Keep a row (`row=`), or one value of a row (`key=`, `column=`, `was=`), with the reason."""
         line = (
             json.dumps(

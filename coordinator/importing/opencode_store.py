@@ -43,7 +43,7 @@ def iterate_opencode_lines(transcript: TranscriptFile) -> Iterator[TranscriptLin
 Body = tuple[bytes | None, int]
 
 
-def encode_opencode_line(value: dict[str, Any]) -> Body:
+def encode_opencode_line_with_size(value: dict[str, Any]) -> Body:
     body = json.dumps(value).encode()
     return body, len(body)
 
@@ -78,7 +78,7 @@ def iterate_session_lines(db: sqlite3.Connection) -> Iterator[Body]:
         if row is None:
             continue
         names = {"id", "parent_id", "directory", "title", "version"} & set(row.keys())
-        yield encode_opencode_line({"session": {name: row[name] for name in names}})
+        yield encode_opencode_line_with_size({"session": {name: row[name] for name in names}})
         message_sql = "SELECT id FROM message WHERE session_id = ? ORDER BY time_created, id"
         for (message,) in db.execute(message_sql, [session]).fetchall():
             yield from iterate_message_lines(db, session, message)
@@ -93,7 +93,7 @@ def iterate_message_lines(db: sqlite3.Connection, session: str, message: str) ->
     if row is None:
         return
     part_sql = "SELECT id, time_created, data FROM part WHERE message_id = ? ORDER BY id"
-    yield encode_opencode_line(
+    yield encode_opencode_line_with_size(
         {
             "id": message,
             "session": session,
@@ -118,22 +118,26 @@ def iterate_lines_of_storage_folder(path: Path) -> Iterator[Body]:
     """Yield what belongs to `storage/session/PROJECT/SESSION.json`."""
     storage, session = path.parents[2], path.stem
     try:
-        about = json.loads(read_bounded_text(path, LONGEST_LINE) or "null")
+        about = json.loads(read_text_if_within_limit(path, LONGEST_LINE) or "null")
     except ValueError:
         yield b"{", path.stat().st_size
         return
     details = about if isinstance(about, dict) else {}
     names = {"parent_id": "parentID"}
     keys = ("id", "parent_id", "directory", "title", "version")
-    yield encode_opencode_line(
+    yield encode_opencode_line_with_size(
         {"session": {"id": session} | {key: details.get(names.get(key, key)) for key in keys[1:]}}
     )
     for message in list_json_files(storage / "message" / session):
         bytes_left = LONGEST_LINE
         parts: list[dict[str, Any]] = []
-        data = read_bounded_text(message, bytes_left)
+        data = read_text_if_within_limit(message, bytes_left)
         for part in list_json_files(storage / "part" / message.stem):
-            text = None if data is None or len(parts) >= MOST_PARTS else read_bounded_text(part, bytes_left)
+            text = (
+                None
+                if data is None or len(parts) >= MOST_PARTS
+                else read_text_if_within_limit(part, bytes_left)
+            )
             if text is None:
                 data = None
                 break
@@ -142,7 +146,7 @@ def iterate_lines_of_storage_folder(path: Path) -> Iterator[Body]:
         if data is None:
             yield None, message.stat().st_size
         else:
-            yield encode_opencode_line(
+            yield encode_opencode_line_with_size(
                 {"id": message.stem, "session": session, "at": None, "data": data, "parts": parts}
             )
 
@@ -151,7 +155,7 @@ def list_json_files(folder: Path) -> Iterable[Path]:
     return sorted(folder.glob("*.json")) if folder.is_dir() else []
 
 
-def read_bounded_text(path: Path, most: int) -> str | None:
+def read_text_if_within_limit(path: Path, most: int) -> str | None:
     with path.open("rb") as file:
         body = file.read(most + 1)
     return body.decode("utf-8", "replace") if len(body) <= most else None

@@ -114,7 +114,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "batch of events",
-        "coordinator.edge.ingest.events:parse_event_batch",
+        "coordinator.edge.ingest.events:parse_batch_events_or_errors",
         "the body's; 10,000 events, 20,000 lines",
         "coordinator.edge.ingest.events",
     ),
@@ -126,7 +126,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "hook of an agent",
-        "coordinator.dialects.hooks:decode_hook_body",
+        "coordinator.dialects.hooks:decode_hook_rejecting_duplicates",
         "the body's; 100 levels",
         "coordinator.dialects.hooks",
     ),
@@ -144,7 +144,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "OTLP in JSON",
-        "coordinator.edge.ingest.otlp:parse_telemetry",
+        "coordinator.edge.ingest.otlp:parse_session_reports_and_omissions",
         "as JSON's depth and weight; 100 levels",
     ),
     build_foreign_parser(

@@ -26,7 +26,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 
 from coordinator.engine import database_move_state, health, is_sqlite, pooling
-from coordinator.engine.locks import hold_migration_lock, retry_on_lock_errors
+from coordinator.engine.locks import hold_migration_lock, run_with_lock_retries
 from coordinator.lib.listening_sockets import LET_GO_WITHIN
 from coordinator.operations import migrating, static_files, triggers_and_groups
 
@@ -102,7 +102,7 @@ def require_permission_to_migrate(pending: set[MigrationName], *, migrate: bool)
 def repair_interrupted_upgrade(say: Say) -> None:
     """Create the triggers and groups that a process killed after the last migration left out."""
     try:
-        retry_on_lock_errors(lambda: restore_missing_triggers(say))
+        run_with_lock_retries(lambda: restore_missing_triggers(say))
     except DatabaseError as problem:
         raise CommandError(
             f"The feed's triggers cannot be restored: {first_error_line(problem)} Try again in a moment."

@@ -411,7 +411,7 @@ def query_index_in_time_stretch(
         joins += " JOIN sessions s ON s.session_id = e.session_id"
         conditions.append(f"s.agent_name IN ({', '.join(['%s'] * len(limits.agent_names))})")
         parameters += limits.agent_names
-    with full_text.without_table_scans(), connection.cursor() as cursor:
+    with full_text.disable_table_scans_during_block(), connection.cursor() as cursor:
         cursor.execute(
             f"SELECT {at}, {key} FROM {match_query.table}{joins} WHERE {' AND '.join(conditions)}"  # constants  # noqa: S608
             f" ORDER BY 1 DESC, 2 DESC LIMIT %s",

@@ -77,7 +77,7 @@ def sign_in_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
         return render_sign_in_page(request, goal, refusal)
     login(request, user, backend=BACKEND)
     request.session.set_expiry(None)  # clear the expiry that an unfinished single sign-on set
-    browser_secrets.bind_session_to_browser(request.session, secret, now, "passkey")
+    browser_secrets.bind_or_unbind_session_browser(request.session, secret, now, "passkey")
     return set_sign_in_device_cookie(redirect(goal), request, user)
 
 

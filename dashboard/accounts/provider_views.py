@@ -144,7 +144,7 @@ def begin_flow_and_render_provider_link(
 
     now = timezone.now()
     try:
-        address = flow.begin_sign_in_flow(
+        address = flow.begin_flow_and_build_url(
             request.session,
             purpose,
             secret=secret,
@@ -196,7 +196,7 @@ def finish_provider_sign_in_flow(request: HtmxHttpRequest, now: datetime) -> Htt
     else:
         provider_sign_ins.confirm_provider_identity(request.user, identity, address, now)
     # A sign-in may use the provider's existing session; a confirmation requires a new sign-in there.
-    browser_secrets.bind_session_to_browser(
+    browser_secrets.bind_or_unbind_session_browser(
         session, secret, now, "provider" if begun.purpose == "confirm" else "provider session"
     )
     sign_in_ways.store_provider_sign_in(

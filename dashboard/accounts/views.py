@@ -151,7 +151,7 @@ def authenticate_and_sign_in_person(request: HtmxHttpRequest, form: SignInForm) 
     assert user is not None
     login(request, user, backend=BACKEND)
     request.session.set_expiry(None)  # clear the expiry that an unfinished single sign-on set
-    browser_secrets.bind_session_to_browser(request.session, request.POST.get(NEW, ""), now, by)
+    browser_secrets.bind_or_unbind_session_browser(request.session, request.POST.get(NEW, ""), now, by)
     if by == "password":
         accounts.record_sign_in(user, address, now)
     return user
@@ -275,7 +275,7 @@ def create_first_admin(request: HtmxHttpRequest) -> HttpResponse:
             user = setup.redeem_setup_token(token, name, secret, now)
             login(request, user, backend=BACKEND)
             request.session.set_expiry(None)
-            browser_secrets.bind_session_to_browser(request.session, request.POST.get(NEW, ""), now)
+            browser_secrets.bind_or_unbind_session_browser(request.session, request.POST.get(NEW, ""), now)
             return set_sign_in_device_cookie(redirect("overview"), request, user)
         except SignalboxError as refusal:
             problem = refusal.detail

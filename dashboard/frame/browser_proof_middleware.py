@@ -97,7 +97,9 @@ class RequireProof(MiddlewareMixin):
                 request, f"{MESSAGES[lack]} {describe_identity_confirmation_ways(ways)}", ways
             )
         if offered.new_secret:
-            browser_secrets.bind_session_to_browser(request.session, offered.new_secret, now, confirmed_by)
+            browser_secrets.bind_or_unbind_session_browser(
+                request.session, offered.new_secret, now, confirmed_by
+            )
         return None
 
 

@@ -91,7 +91,9 @@ def sign_in_joined_person(
 ) -> HttpResponse:
     login(request, user, backend=BACKEND)
     request.session.set_expiry(None)
-    browser_secrets.bind_session_to_browser(request.session, request.POST.get(NEW, ""), timezone.now(), by)
+    browser_secrets.bind_or_unbind_session_browser(
+        request.session, request.POST.get(NEW, ""), timezone.now(), by
+    )
     return set_sign_in_device_cookie(redirect(goal), request, user)
 
 

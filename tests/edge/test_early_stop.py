@@ -28,7 +28,7 @@ class Application:
             await send({"type": f"lifespan.{word}.complete"})
             print(word)
 
-    def release_pending_requests(self):
+    def end_waiting_polls_and_streams(self):
         pass
 
 class Loading:
@@ -44,7 +44,7 @@ settings = Config()
 listening = types.SimpleNamespace(sock=socket.create_server(("127.0.0.1", 0)))
 listening.fileno, listening.close = listening.sock.fileno, listening.sock.close
 worker = Worker(1, os.getppid(), [listening], Loading(), 30, settings, Logger(settings))
-worker.record_early_signals(already)
+worker.install_early_signal_recorder(already)
 worker.init_process()
 """
 

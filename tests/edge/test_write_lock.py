@@ -28,7 +28,7 @@ def other() -> Iterator[sqlite3.Connection]:
     """Another program that writes just now; the connection of the test does not wait in SQLite's library."""
     other = sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    locks.fail_fast_on_locks(None)
+    locks.shorten_connection_lock_waits(None)
     yield other
     other.close()
     connection.close()

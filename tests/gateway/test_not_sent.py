@@ -70,7 +70,7 @@ def test_a_call_that_fails_when_it_may_have_been_heard_is_not_said_to_be_unsent(
 
     async def passed(x: Any) -> None:
         await found.forward_call(
-            x, cast(Any, SimpleNamespace(measure_server_time=lambda _: contextlib.nullcontext()))
+            x, cast(Any, SimpleNamespace(record_server_time_during_block=lambda _: contextlib.nullcontext()))
         )
 
     monkeypatch.setattr(found, "answer_tool_call", passed)
@@ -79,7 +79,9 @@ def test_a_call_that_fails_when_it_may_have_been_heard_is_not_said_to_be_unsent(
 
 def test_an_approved_call_counts_as_heard_once_it_is_given_to_who_sends_it() -> None:
     x = exchange()
-    x.disconnect = SimpleNamespace(happened=True, call_on_disconnect=lambda _: contextlib.nullcontext())
+    x.disconnect = SimpleNamespace(
+        happened=True, watch_disconnect_during_block=lambda _: contextlib.nullcontext()
+    )
     x.line = SimpleNamespace(is_over=False)
     none = cast(Any, None)
 
@@ -105,7 +107,7 @@ def test_a_call_that_was_begun_and_is_refused_on_its_way_has_an_end_in_its_timel
     )
     found = calls(records=records)
     monkeypatch.setattr(found, "decide_call", gives((Ruling("ask"), None)))
-    monkeypatch.setattr(found, "request_tool_call_approval", fails(problem))
+    monkeypatch.setattr(found, "await_tool_approval_and_answer", fails(problem))
     told = refusal(found.handle_tool_call(exchange()))
     assert ends == [(record, "failed", None, told.detail)]
 

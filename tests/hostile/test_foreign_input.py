@@ -24,7 +24,7 @@ from coordinator.calls.descriptions import describe_call
 from coordinator.chat import picture_sizes, thumbnails
 from coordinator.client import sse
 from coordinator.dialects import otlp_wire
-from coordinator.dialects.hooks import UnreadableJson, decode_hook_body
+from coordinator.dialects.hooks import UnreadableJson, decode_hook_rejecting_duplicates
 from coordinator.edge.gateway.upstreams import is_response_to_request_id
 from coordinator.edge.http.bodies import decompress_gzip
 from coordinator.edge.http.messages import parse_query_string
@@ -106,7 +106,7 @@ def read_batch() -> None:
         (b"\n" * 20_000_000, b"application/x-ndjson"),
         (b"[" + b"{}," * 10_001 + b"{}]", b"application/json"),
     ):
-        refused(RequestTooLarge, ingest.parse_event_batch, body, kind)
+        refused(RequestTooLarge, ingest.parse_batch_events_or_errors, body, kind)
 
 
 def read_access_question() -> None:
@@ -114,10 +114,12 @@ def read_access_question() -> None:
 
 
 def read_hook() -> None:
-    refused(UnreadableJson, decode_hook_body, nested(b"tool_input"))
+    refused(UnreadableJson, decode_hook_rejecting_duplicates, nested(b"tool_input"))
     names = b",".join(b'"k%d":1' % number for number in range(200_000))
     # A quick count of the names, not one of all before each: that would be 20 thousand million steps.
-    refused(UnreadableJson, decode_hook_body, b'{"tool_input":{' + names + b',"last":1,"last":2}}')
+    refused(
+        UnreadableJson, decode_hook_rejecting_duplicates, b'{"tool_input":{' + names + b',"last":1,"last":2}}'
+    )
 
 
 def read_updates() -> None:
@@ -141,7 +143,7 @@ def otlp_varint(number: int) -> bytes:
 
 def read_otlp_json() -> None:
     for body in (DEEP, HEAVY * 3):
-        refused(BadRequest, otlp.parse_telemetry, "logs", b"application/json", body, None)
+        refused(BadRequest, otlp.parse_session_reports_and_omissions, "logs", b"application/json", body, None)
 
 
 def apply_schema() -> None:

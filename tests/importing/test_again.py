@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from coordinator.importing.column_conversion import load_model_columns, normalize_value_for_comparison
+from coordinator.importing.column_conversion import model_columns_by_name, normalize_value_for_comparison
 from coordinator.importing.seeds import SEEDS, is_seed_row
 from coordinator.models import Agent, Event, PluginConfig, PluginSetting, Session
 from tests.importing.sources import AGENT, EVENT, RUN, SESSION, add, brought, database, kept, newest
@@ -65,7 +65,7 @@ def test_equal_instants_written_differently_are_equal(path: Path) -> None:
 
 def test_the_seeds_are_those_of_a_new_database() -> None:
     for table, rows in SEEDS.items():
-        kinds = load_model_columns(table)
+        kinds = model_columns_by_name(table)
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {table}")
             names = [column[0] for column in cursor.description]

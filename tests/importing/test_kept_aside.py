@@ -100,7 +100,7 @@ def test_the_same_rows_are_not_kept_twice(path: Path) -> None:
 def test_what_goes_beyond_the_bound_is_counted(tmp_path: Path) -> None:
     kept_rows = RejectedRows(tmp_path, Path("x.db"), datetime(2026, 1, 1, tzinfo=UTC), most_bytes=200)
     for number in range(10):
-        kept_rows.add_rejected_row("t", "why", row={"n": number})
+        kept_rows.write_rejected_row_within_limit("t", "why", row={"n": number})
     kept_rows.write_import_report_and_close({})
     assert kept_rows.rejected_rows_path.stat().st_size <= 200
     assert kept_rows.rows + kept_rows.left_out == 10

@@ -15,7 +15,7 @@ from django.utils import timezone
 from coordinator.actions.people import membership, users
 from coordinator.errors import Conflict, Forbidden
 from coordinator.identity.roles import highest_role
-from coordinator.identity.session_store import find_django_sessions_of_person
+from coordinator.identity.session_store import list_session_ids_of_person
 from coordinator.models import AuditLog, Invitation
 from tests.passkeys.conftest import Browser
 from tests.people import PASSWORD, person
@@ -140,7 +140,7 @@ def test_a_sign_out_ends_all_sessions_of_that_person_alone(ada: User) -> None:
     answer = admin.post(f"{PEOPLE}{grace.pk}/sign-out/", follow=True)
     assert "signed out of 2 sessions" in answer.content.decode()
     assert [client.get("/ui/account/").status_code for client in (first, second, admin)] == [302, 302, 200]
-    assert find_django_sessions_of_person(grace.pk) == []
+    assert list_session_ids_of_person(grace.pk) == []
     row = AuditLog.objects.get(event_type="PERSON_SIGNED_OUT")
     assert (row.actor_id, row.target_id, row.metadata) == ("user:ada", "grace", {"sessions": 2})
 
@@ -149,7 +149,7 @@ def test_a_deactivated_person_is_out_and_stays_out(ada: User) -> None:
     grace = person("viewer", "grace")
     client = client_of(grace)
     client_of(ada).post(f"{PEOPLE}{grace.pk}/deactivate/")
-    assert not Session.objects.filter(pk__in=find_django_sessions_of_person(grace.pk)).exists()
+    assert not Session.objects.filter(pk__in=list_session_ids_of_person(grace.pk)).exists()
     assert client.get("/ui/account/").status_code == 302
     form = {"username": "grace", "password": PASSWORD}
     assert Client().post("/ui/sign-in/", form).status_code == 422

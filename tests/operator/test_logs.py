@@ -98,7 +98,7 @@ def test_which_requests_get_a_line(
     began = observed._began
     monkeypatch.setattr("coordinator.edge.http.request_log.time.perf_counter", lambda: began + took)
     with caplog.at_level(logging.INFO, "signalbox.access"):
-        observed.log_finished_request()
+        observed.log_request_and_end_trace()
     assert bool(caplog.records) is logged
 
 
@@ -109,7 +109,7 @@ def test_what_is_held_open_is_not_slow(settings, monkeypatch, caplog) -> None:
     began = observed._began
     monkeypatch.setattr("coordinator.edge.http.request_log.time.perf_counter", lambda: began + 3600)
     with caplog.at_level(logging.INFO, "signalbox.access"):
-        observed.log_finished_request()
+        observed.log_request_and_end_trace()
     assert not caplog.records
 
 

@@ -92,7 +92,9 @@ def save_unknown_table_rows(job: ImportJob, name: str, progress: Progress) -> Ta
     outcome.unreadable += job.source.unreadable_row_reports(name)
     for batch in job.source.iterate_row_chunks(name):
         for row in batch:
-            job.rejected_rows.add_rejected_row(name, "no such table here", row=restore_raw_bytes_in_row(row))
+            job.rejected_rows.write_rejected_row_within_limit(
+                name, "no such table here", row=restore_raw_bytes_in_row(row)
+            )
         outcome.aside += len(batch)
         progress(name, outcome.aside, outcome.rows)
     return outcome

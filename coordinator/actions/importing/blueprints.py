@@ -129,7 +129,7 @@ def report_unsupported_file_fields(
             f"{found_file.name} was imported without {names}, for which there is no place here."
         )
         outcome.aside += 1
-        job.rejected_rows.add_rejected_row(
+        job.rejected_rows.write_rejected_row_within_limit(
             outcome.table,
             "no place here",
             key=found_file.name,
@@ -156,7 +156,7 @@ def save_rejected_blueprint_file(
     job: ImportJob, outcome: TableOutcome, found_file: BlueprintFile, reason: str
 ) -> None:
     outcome.aside += 1
-    job.rejected_rows.add_rejected_row(
+    job.rejected_rows.write_rejected_row_within_limit(
         outcome.table, reason, row={"folder": found_file.name, **mask_blueprint_file_values(found_file.raw)}
     )
 

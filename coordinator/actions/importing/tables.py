@@ -52,7 +52,7 @@ class TableImport:
 
     def __init__(self, job: ImportJob, table: ImportableTable) -> None:
         self.job, self.table = job, table
-        self.kinds = column_conversion.load_model_columns(table.name)
+        self.kinds = column_conversion.model_columns_by_name(table.name)
         own_columns = set(rows.read_table_columns(table.name)) & set(self.kinds)
         foreign_columns = [
             column for column in job.source.source_columns(table.name) if column != table.own_id
@@ -155,7 +155,7 @@ class TableImport:
         changes = []
         for name, value in row.items():
             try:
-                row[name], change = column_conversion.convert_to_column_value(value, self.kinds[name])
+                row[name], change = column_conversion.convert_column_value_with_note(value, self.kinds[name])
             except column_conversion.UnfitValue as problem:
                 self.record_skipped_row(raw, str(problem))
                 return None
@@ -207,7 +207,7 @@ class TableImport:
 
     def save_rejected_row(self, reason: str, **details: Any) -> None:
         self.outcome.aside += 1
-        self.job.rejected_rows.add_rejected_row(self.table.name, reason, **details)
+        self.job.rejected_rows.write_rejected_row_within_limit(self.table.name, reason, **details)
 
     def skip_rows_without_parents(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Leave out rows that name what is not here: no database of ours would take them."""

@@ -210,7 +210,7 @@ def record_key_use(row: ApiKey, now: datetime) -> None:
     if isinstance(last, datetime) and now - last < USE_NOTED_EVERY:
         return
     try:
-        with locks.shorten_busy_timeout(USE_WAITS_MS), transaction.atomic():
+        with locks.shorten_busy_timeout_during_block(USE_WAITS_MS), transaction.atomic():
             ApiKey.objects.filter(pk=row.pk).update(last_used_at=now)
     except OperationalError as problem:
         log.warning("The last use of the key %s could not be recorded: %s", row.name, str(problem).strip())

@@ -15,7 +15,7 @@ from coordinator.actions.people.invitations import require_people_admin
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import person_actor
 from coordinator.identity.roles import ADMIN
-from coordinator.identity.session_store import find_django_sessions_of_person, hash_session_key
+from coordinator.identity.session_store import hash_session_key, list_session_ids_of_person
 
 NOT_YOURSELF = "You cannot change your own role or deactivate yourself. Ask another administrator."
 
@@ -71,7 +71,7 @@ def end_person_sessions_and_devices(
     `except_session` is the key of the session that goes on: their own, where they sign out all others.
     """
     with transaction.atomic():
-        keys = set(find_django_sessions_of_person(user.pk))
+        keys = set(list_session_ids_of_person(user.pk))
         if except_session is not None:
             keys.discard(hash_session_key(except_session))
         ended, _ = Session.objects.filter(pk__in=keys).delete()

@@ -59,7 +59,7 @@ def record_file_touches(events: Sequence[int]) -> None:
     """Note what these events touched and called. Part of a transaction."""
     if not events:
         return
-    with full_text.without_table_scans():
+    with full_text.disable_table_scans_during_block():
         touched_files = [
             FileTouchingCall(*row)
             for row in fetch_query_rows(_CALLS.format(ids=build_sql_placeholders(events)), events)

@@ -79,7 +79,7 @@ class AccessTokens:
             timezone.now(),
         )
 
-    async def record_missing_scope(self, token: StoredToken, answer: UpstreamAnswer) -> None:
+    async def record_missing_scope_if_reported(self, token: StoredToken, answer: UpstreamAnswer) -> None:
         """Note that a server wants more than the token's scopes allow, so that a person is asked for more."""
         challenge = answer.headers.get("www-authenticate", "")
         if "insufficient_scope" in challenge:

@@ -114,16 +114,16 @@ class CombinedServersEndpoint:
         self._calls = calls
         self._threads = threads
 
-    async def answer_combined_message(self, exchange: Exchange) -> None:
+    async def dispatch_combined_message(self, exchange: Exchange) -> None:
         """Answer one message."""
         ways: dict[str, Callable[[Exchange], Awaitable[None]]] = {
-            "initialize": self.answer_initialize,
-            "server/discover": self.answer_discover,
-            "ping": self.answer_ping,
-            "tools/list": self.answer_combined_tool_list,
+            "initialize": self.begin_session_and_answer_initialize,
+            "server/discover": self.send_discover_answer,
+            "ping": self.send_ping_answer,
+            "tools/list": self.send_combined_tool_list,
             "tools/call": self.call_combined_tool,
-            "resources/list": self.answer_empty_resource_list,
-            "resources/templates/list": self.answer_empty_resource_list,
+            "resources/list": self.send_empty_resource_list,
+            "resources/templates/list": self.send_empty_resource_list,
         }
         if exchange.message.is_response:
             await self.forward_client_response(exchange)
@@ -141,7 +141,7 @@ class CombinedServersEndpoint:
                 404 if exchange.client is None else 200,
             )
 
-    async def answer_initialize(self, exchange: Exchange) -> None:
+    async def begin_session_and_answer_initialize(self, exchange: Exchange) -> None:
         protocol_version = exchange.message.params.get("protocolVersion")
         version = (
             protocol_version
@@ -164,7 +164,7 @@ class CombinedServersEndpoint:
         }
         await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
 
-    async def answer_discover(self, exchange: Exchange) -> None:
+    async def send_discover_answer(self, exchange: Exchange) -> None:
         value = {
             "resultType": "complete",
             "supportedVersions": [STATELESS, *VERSIONS],
@@ -182,17 +182,17 @@ class CombinedServersEndpoint:
         is_limited = await self._threads.run_in_thread(call_limits.has_any_server_result_limit)
         return {"resources": {}} if is_limited else {}
 
-    async def answer_empty_resource_list(self, exchange: Exchange) -> None:
+    async def send_empty_resource_list(self, exchange: Exchange) -> None:
         """Answer that nothing is listed: the rest of a result is read at the address that the result names."""
         value: dict[str, Any] = {mcp_methods.LISTS[exchange.message.method]: []}
         if exchange.message.is_stateless:
             value |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
         await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
 
-    async def answer_ping(self, exchange: Exchange) -> None:
+    async def send_ping_answer(self, exchange: Exchange) -> None:
         await exchange.line.send_answer(answers.build_result_response(exchange.message.id, {}))
 
-    async def answer_combined_tool_list(self, exchange: Exchange) -> None:
+    async def send_combined_tool_list(self, exchange: Exchange) -> None:
         """Answer with the tools of all servers that can be reached, sorted by server and name.
 
         Servers that cannot be reached, or whose names are ambiguous in a call, are listed in `_meta`. An agent that
@@ -206,7 +206,7 @@ class CombinedServersEndpoint:
         value: dict[str, Any] = {"tools": list(tool_search.SEARCH_TOOLS)}
         is_empty_collection = exchange.collection is not None and not exchange.collection.tools
         if shown_tools.listed is not ListedTools.SEARCH or is_empty_collection:
-            tools, silent, twins = await self.fetch_combined_tools(exchange)
+            tools, silent, twins = await self.fetch_tools_and_unreachable_servers(exchange)
             value["tools"] = [msgspec.Raw(tool) for tool in tools]
             meta = {"signalbox/unreachable": silent, "signalbox/same-name": twins}
             if silent or twins:
@@ -215,7 +215,9 @@ class CombinedServersEndpoint:
             value |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
         await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
 
-    async def fetch_combined_tools(self, exchange: Exchange) -> tuple[list[bytes], list[str], list[str]]:
+    async def fetch_tools_and_unreachable_servers(
+        self, exchange: Exchange
+    ) -> tuple[list[bytes], list[str], list[str]]:
         """Return the tools of all servers by server and name, the servers that did not answer, and those alike."""
         semaphore = asyncio.Semaphore(AT_ONCE)
         opened = await self.find_servers_open_to_agent(exchange)
@@ -223,14 +225,14 @@ class CombinedServersEndpoint:
             opened = [server for server in opened if exchange.collection.has_tool_of_server(server.name)]
         alone = [server for server in opened if not server.indistinguishable_servers]
         server_tools = await asyncio.gather(
-            *(self.fetch_server_tools(exchange, server, semaphore) for server in alone)
+            *(self.fetch_server_tools_or_none(exchange, server, semaphore) for server in alone)
         )
         tools = [tool for _, some in sorted(server_tools) for tool in some or []]
         silent = sorted(name for name, some in server_tools if some is None)
         twins = sorted(server.name for server in opened if server.indistinguishable_servers)
         return tools, silent, twins
 
-    async def answer_tool_search(self, exchange: Exchange) -> None:
+    async def send_tool_search_answer(self, exchange: Exchange) -> None:
         """Answer `find_tools` with definitions of tools that the agent may see."""
         arguments = exchange.message.params.get("arguments") or {}
         query = arguments.get("query", "") if isinstance(arguments, dict) else None
@@ -241,7 +243,7 @@ class CombinedServersEndpoint:
                 answers.build_error_response(exchange.message.id, INVALID_PARAMS, message)
             )
             return
-        tools, silent, _ = await self.fetch_combined_tools(exchange)
+        tools, silent, _ = await self.fetch_tools_and_unreachable_servers(exchange)
         value = tool_search.find_tools(tools, query, limit, silent)
         if exchange.message.is_stateless:
             value["resultType"] = "complete"
@@ -261,7 +263,7 @@ class CombinedServersEndpoint:
                     open_servers.append(server)
         return open_servers
 
-    async def fetch_server_tools(
+    async def fetch_server_tools_or_none(
         self, exchange: Exchange, server: UpstreamServer, semaphore: asyncio.Semaphore
     ) -> tuple[str, list[bytes] | None]:
         async with semaphore:
@@ -270,7 +272,7 @@ class CombinedServersEndpoint:
                     inner = await self._links.ensure_exchange_has_upstream_session(
                         replace(exchange, server=server)
                     )
-                    return server.name, await self._listings.encode_all_visible_tools(
+                    return server.name, await self._listings.fetch_and_encode_visible_tools(
                         inner, f"{name_in_calls(server.name)}__"
                     )
             except (UpstreamFailed, UnreadableListing, SignalboxError, TimeoutError):
@@ -313,7 +315,7 @@ class CombinedServersEndpoint:
 
     async def call_combined_tool(self, exchange: Exchange) -> None:
         if exchange.message.params.get("name") == FIND_TOOLS:
-            await self.answer_tool_search(exchange)
+            await self.send_tool_search_answer(exchange)
             return
         if exchange.message.params.get("name") == CALL_TOOL:
             try:
@@ -333,7 +335,7 @@ class CombinedServersEndpoint:
         # tool of this name is refused when it is judged.
         prefix, server = max(matching_prefixes, key=lambda pair: len(pair[0]), default=("", None))
         if server is None or not isinstance(name, str):
-            await self.refuse_call_of_unknown_tool(exchange, name)
+            await self.audit_and_refuse_unknown_tool(exchange, name)
             return
         if server.indistinguishable_servers:
             server_names = " and ".join([server.name, *server.indistinguishable_servers])
@@ -344,7 +346,7 @@ class CombinedServersEndpoint:
             return
         tool = name.removeprefix(prefix)
         if not exchange.is_tool_served_at_endpoint(server.name, tool):
-            await self.refuse_call_of_unknown_tool(exchange, name)
+            await self.audit_and_refuse_unknown_tool(exchange, name)
             return
         try:
             inner = await self._links.ensure_exchange_has_upstream_session(
@@ -360,14 +362,14 @@ class CombinedServersEndpoint:
             exchange.line.server = server.name
         await self._calls.handle_tool_call(inner)
 
-    async def refuse_call_of_unknown_tool(self, exchange: Exchange, name: Any) -> None:
+    async def audit_and_refuse_unknown_tool(self, exchange: Exchange, name: Any) -> None:
         """Refuse a call of no server that is open here, and have that audited.
 
         To whom nothing of a server is open, it is like one that is not there. At a collection's address, so is a tool
         that is not in the collection.
         """
         if exchange.collection is not None:
-            await self.refuse_tool_outside_collection(exchange, exchange.collection.name, name)
+            await self.audit_and_refuse_uncollected_tool(exchange, exchange.collection.name, name)
             return
         meant_tool = (
             await self._threads.run_in_thread(servers.find_server_name_of_tool, name)
@@ -404,7 +406,7 @@ class CombinedServersEndpoint:
             is_known_server=server is not None,
         )
 
-    async def refuse_tool_outside_collection(
+    async def audit_and_refuse_uncollected_tool(
         self, exchange: Exchange, collection_name: str, name: Any
     ) -> None:
         """Refuse a call of a tool that a collection's address does not serve to the agent, and have that audited."""

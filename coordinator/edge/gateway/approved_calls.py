@@ -96,7 +96,7 @@ class ApprovedCallRunner:
         await self.run_call_detached(
             exchange,
             self.send_call_and_record_outcome(
-                exchange, record, binding, strip_request_state(exchange.message, None)
+                exchange, record, binding, restore_server_state_in_call(exchange.message, None)
             ),
         )
 
@@ -104,7 +104,7 @@ class ApprovedCallRunner:
         self, exchange: Exchange, record: CallRecord, binding: CallBinding, state: ContinuationState
     ) -> None:
         """Send the next try of a call whose server asked for more."""
-        body = strip_request_state(exchange.message, state.inner, keep_responses=True)
+        body = restore_server_state_in_call(exchange.message, state.inner, keep_responses=True)
         await self.run_call_detached(
             exchange, self.send_call_and_record_outcome(exchange, record, binding, body, state)
         )
@@ -122,7 +122,7 @@ class ApprovedCallRunner:
         body = (
             encode_call_with_input_responses(exchange.message, state.inner, state_fields or {})
             if state
-            else strip_request_state(exchange.message, None)
+            else restore_server_state_in_call(exchange.message, None)
         )
         self.start_call_job(
             self.send_call_and_record_outcome(exchange, record, binding, body, state, line=None)
@@ -138,7 +138,7 @@ class ApprovedCallRunner:
         exchange.is_sent = True
         task = self.start_call_job(work)
         left_event = asyncio.Event()
-        with exchange.disconnect.call_on_disconnect(left_event.set):
+        with exchange.disconnect.watch_disconnect_during_block(left_event.set):
             if exchange.disconnect.happened:
                 left_event.set()
             leaving = asyncio.ensure_future(left_event.wait())
@@ -163,12 +163,12 @@ class ApprovedCallRunner:
         event, response, problem = None, None, None
         exchange.record = record
         try:
-            with record.measure_server_time(exchange):
+            with record.record_server_time_during_block(exchange):
                 response, event = await self.send_call_within_deadline(exchange, body, line)
         except (UpstreamFailed, CallNotSent) as failure:
             problem = failure
         if isinstance(problem, UnfinishedStream) and line is not None:
-            await self.record_call_outcome(
+            await self.write_call_end_or_log(
                 functools.partial(gateway_calls.mark_call_answered_by_server, record.call_id)
             )
             self._records.end_call_record(record, "ok", None, ANSWERED_ON_OTHER_STREAM)
@@ -180,7 +180,9 @@ class ApprovedCallRunner:
                 exchange, record, binding, problem, state, is_task=line is None
             )
         elif (
-            question := wrap_server_question(response, record, binding, state.round + 1 if state else 0)
+            question := wrap_server_question_or_none(
+                response, record, binding, state.round + 1 if state else 0
+            )
         ) is not None:
             response, event = question, None
             await self.record_call_result(record.call_id, response, asks_for_input=True)
@@ -206,7 +208,7 @@ class ApprovedCallRunner:
         """Send a call and return its response. After the time that it has at most it counts as lost elsewhere, too."""
         within = exchange.call_seconds + gateway_calls.STARTS_WITHIN.total_seconds()
         try:
-            async with exchange.call_timeouts.limit_duration(within):
+            async with exchange.call_timeouts.enforce_timeout_during_block(within):
                 return await self.send_approved_call(exchange, body, line)
         except TimeoutError:
             failure_text = f"did not answer within {within:.0f} seconds"
@@ -252,13 +254,13 @@ class ApprovedCallRunner:
     async def record_call_result(
         self, call_id: str, response: bytes, *, asks_for_input: bool = False
     ) -> None:
-        await self.record_call_outcome(
+        await self.write_call_end_or_log(
             functools.partial(
                 gateway_calls.end_gateway_call, call_id, response, asks_for_input=asks_for_input
             )
         )
 
-    async def record_call_outcome(self, end: Callable[..., None]) -> None:
+    async def write_call_end_or_log(self, end: Callable[..., None]) -> None:
         """Write down how a call ended, at this instant."""
         try:
             await self._threads.run_in_thread(end, now=timezone.now())
@@ -299,7 +301,7 @@ class ApprovedCallRunner:
             await self.audit_brake_stop(exchange, record, binding, problem.brake)
         if was_sent:
             why_lost = f"The server {failure_reason}: it may have run."
-            await self.record_call_outcome(
+            await self.write_call_end_or_log(
                 functools.partial(gateway_calls.mark_call_lost, record.call_id, why_lost, binding=binding)
             )
         elif state is None:
@@ -361,7 +363,9 @@ def classify_tool_call_response(response: bytes) -> str:
     return "error" if failed else "ok"
 
 
-def strip_request_state(message: McpMessage, inner: str | None, *, keep_responses: bool = False) -> bytes:
+def restore_server_state_in_call(
+    message: McpMessage, inner: str | None, *, keep_responses: bool = False
+) -> bytes:
     """Return a call as its server shall get it: without what the client carried for us, with the server's own state.
 
     Answers to questions that nobody asked yet go with no call: who approved it did not see them.
@@ -388,7 +392,7 @@ def encode_call_with_input_responses(
     return _encode(fields | {"params": msgspec.Raw(_encode(params))})
 
 
-def wrap_server_question(
+def wrap_server_question_or_none(
     response: bytes, record: CallRecord, binding: CallBinding, round_: int
 ) -> bytes | None:
     """Return a server's question with a state around its own, by which the answer is known to belong to this call.

@@ -144,7 +144,7 @@ class CallLimiter:
         if exchange.record is not None:
             exchange.record.marks = tuple(marks)
 
-    async def limit_call_response(
+    async def inspect_and_limit_call_response(
         self, exchange: Exchange, response: bytes, event: bytes | None
     ) -> tuple[bytes, bytes | None]:
         """Return a call's response marked and within its limits, and its event.
@@ -154,7 +154,7 @@ class CallLimiter:
         limits = exchange.server.effective_limits_for_tool(exchange.called_tool_or_whole_server)
         try:
             await self.record_injection_signs_in_response(exchange, response, limits)
-            changed = await self.mask_and_shorten_response(exchange, response, limits)
+            changed = await self.limit_response_and_store_rest(exchange, response, limits)
         except SignalboxError as problem:
             raise UpstreamFailed(
                 f"answered, but Signalbox could not keep the answer ({str(problem.detail).rstrip('.')})",
@@ -171,22 +171,22 @@ class CallLimiter:
         ).result_bytes
         return max_bytes is not None and len(response) > max_bytes
 
-    async def limit_non_call_response(self, exchange: Exchange, response: bytes) -> bytes:
+    async def inspect_and_limit_other_response(self, exchange: Exchange, response: bytes) -> bytes:
         """Return the response to another request marked and within the limits of its server. Raises Busy."""
         limits = exchange.server.effective_limits_for_tool(WHOLE_SERVER)
         await self.record_injection_signs_in_response(exchange, response, limits)
-        return await self.mask_and_shorten_response(exchange, response, limits)
+        return await self.limit_response_and_store_rest(exchange, response, limits)
 
-    async def limit_task_response(self, exchange: Exchange, response: bytes) -> bytes:
+    async def inspect_and_limit_task_response(self, exchange: Exchange, response: bytes) -> bytes:
         """Return the response about a server's task marked, within the strictest limits of its server's tools.
 
         Raises Busy.
         """
         limits = merge_strictest_call_limits(exchange.server.limits)
         await self.record_injection_signs_in_response(exchange, response, limits)
-        return await self.mask_and_shorten_response(exchange, response, limits)
+        return await self.limit_response_and_store_rest(exchange, response, limits)
 
-    async def mask_and_shorten_response(
+    async def limit_response_and_store_rest(
         self, exchange: Exchange, response: bytes, limits: CallLimits
     ) -> bytes:
         if not limits.has_result_changing_limits:

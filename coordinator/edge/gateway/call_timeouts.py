@@ -17,7 +17,7 @@ class CallTimeouts:
         self._pauses = 0
 
     @contextlib.asynccontextmanager
-    async def limit_duration(self, seconds: float) -> AsyncIterator[None]:
+    async def enforce_timeout_during_block(self, seconds: float) -> AsyncIterator[None]:
         """Raise TimeoutError where the block takes longer, pauses not counted."""
         async with asyncio.timeout(seconds) as timeout:
             self._running[timeout] = seconds
@@ -27,7 +27,7 @@ class CallTimeouts:
                 del self._running[timeout]
 
     @contextlib.contextmanager
-    def pause_timeouts(self, seconds: float) -> Iterator[None]:
+    def extend_timeouts_during_block(self, seconds: float) -> Iterator[None]:
         """Let the block take so many seconds. After the last of several pauses the server has its whole time again."""
         now = asyncio.get_running_loop().time
         self._pauses += 1

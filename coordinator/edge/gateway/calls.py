@@ -17,7 +17,7 @@ from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin, Quest
 from coordinator.edge.gateway.approved_calls import (
     ANSWERED_ON_OTHER_STREAM,
     classify_tool_call_response,
-    strip_request_state,
+    restore_server_state_in_call,
 )
 from coordinator.edge.gateway.exchange import Exchange, find_parameter_header_mismatch
 from coordinator.edge.gateway.freshness import FreshnessCheck
@@ -159,11 +159,11 @@ class ToolCallHandler:
         if ruling.decision == DENY:
             await self.deny_tool_call(exchange, record, ruling, verdict)
         elif ruling.decision == ASK or isinstance(state, ContinuationState):
-            await self.request_tool_call_approval(exchange, record, ruling, state)
+            await self.await_tool_approval_and_answer(exchange, record, ruling, state)
         elif state is not None:
             await self.withdraw_request_and_forward_call(exchange, record, ruling, verdict, state)
         elif str(exchange.message.params.get("requestState", "")).startswith(PREFIX):
-            await self.answer_call_with_message(
+            await self.end_tool_call_with_message(
                 exchange, record, "held", "The wait for this call has ended. Call it again."
             )
         else:
@@ -187,7 +187,7 @@ class ToolCallHandler:
         Raises Busy where the grants cannot be read, Unauthorized and Forbidden where the key is no good any more.
         """
         is_policy_current = await self.refresh_brake_and_policy_freshness(exchange)
-        rules = await self._rulings.load_current_rules() if is_policy_current else None
+        rules = await self._rulings.get_rules_if_current() if is_policy_current else None
         if rules is None or self._rulings.has_call_blocking_budgets:
             exchange.caller = replace(exchange.caller, session_id=session_id)
         if not is_policy_current:
@@ -271,7 +271,7 @@ class ToolCallHandler:
             exchange.server.name, record.tool, ruling.reason, gateway_calls.policy_page_url(ruling)
         )
 
-    async def request_tool_call_approval(
+    async def await_tool_approval_and_answer(
         self,
         exchange: Exchange,
         record: CallRecord,
@@ -286,10 +286,10 @@ class ToolCallHandler:
             sent_along=exchange.message.call_metadata_for_review,
         )
         if state is not None and state.key != binding.approval_question_digest and ruling.decision == ASK:
-            await self.answer_call_with_message(exchange, record, "held", ANOTHER)
+            await self.end_tool_call_with_message(exchange, record, "held", ANOTHER)
             return
         if not record.goes_on:
-            origin = replace(origin, event_id=await self._records.write_call_begin(record))
+            origin = replace(origin, event_id=await self._records.write_call_begin_returning_id(record))
         pending_call = PendingCall(exchange, binding, ruling, origin, record)
         if isinstance(state, ContinuationState):
             await self._holding.continue_call_awaiting_input(pending_call, state)
@@ -315,7 +315,7 @@ class ToolCallHandler:
             now=timezone.now(),
         )
         if settled is QuestionOutcome.ANOTHER:
-            await self.answer_call_with_message(exchange, record, "held", ANOTHER)
+            await self.end_tool_call_with_message(exchange, record, "held", ANOTHER)
             return
         if settled is QuestionOutcome.DENIED:
             context = request_context(request)
@@ -323,14 +323,14 @@ class ToolCallHandler:
             person_denial_text = answers.describe_person_denial(
                 record.tool, context.reason if context else None
             )
-            await self.answer_call_with_message(exchange, record, "denied", person_denial_text)
+            await self.end_tool_call_with_message(exchange, record, "denied", person_denial_text)
             return
         if settled is QuestionOutcome.OVER and record.goes_on:
             self._records.restart_record_as_separate_call(record, gateway_calls.new_gateway_call_id())
-        exchange.message = messages.parse_mcp_message(strip_request_state(exchange.message, None))
+        exchange.message = messages.parse_mcp_message(restore_server_state_in_call(exchange.message, None))
         await self.forward_allowed_call(exchange, record, verdict)
 
-    async def answer_call_with_message(
+    async def end_tool_call_with_message(
         self, exchange: Exchange, record: CallRecord, outcome: str, text: str
     ) -> None:
         response = answers.build_tool_error_response(exchange.message, text)
@@ -352,7 +352,7 @@ class ToolCallHandler:
                 await self.deny_tool_call(exchange, record, ruling, verdict)
             else:
                 await self.audit_denial_and_build_text(exchange, record, ruling)
-                await self.answer_call_with_message(exchange, record, "denied", ruling.reason)
+                await self.end_tool_call_with_message(exchange, record, "denied", ruling.reason)
 
     async def require_call_still_allowed(self, exchange: Exchange, record: CallRecord) -> None:
         """Raise CallNoLongerAllowed where a brake, or a policy that changed meanwhile, stops an allowed call."""
@@ -374,7 +374,7 @@ class ToolCallHandler:
             raise self.record_disconnect_and_build_exception(record)
         task = asyncio.current_task()
         assert task is not None
-        with exchange.disconnect.call_on_disconnect(task.cancel):
+        with exchange.disconnect.watch_disconnect_during_block(task.cancel):
             try:
                 await self.forward_call(exchange, record)
             except asyncio.CancelledError:
@@ -390,7 +390,7 @@ class ToolCallHandler:
         exchange.is_sent = True
         recheck = functools.partial(self.require_call_still_allowed, exchange, record)
         try:
-            with record.measure_server_time(exchange):
+            with record.record_server_time_during_block(exchange):
                 response, event, status = await self._sending.send_call_or_use_cached_result(
                     exchange, exchange.message.raw, exchange.line, recheck
                 )

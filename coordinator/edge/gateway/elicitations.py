@@ -124,7 +124,7 @@ class ElicitationHandler:
     ) -> OpenElicitation | None:
         """Put a question before people; None where a rule denies that. Raises SignalboxError and DatabaseError."""
         record = exchange.record
-        event_id = await self._records.write_call_begin(record) if record is not None else None
+        event_id = await self._records.write_call_begin_returning_id(record) if record is not None else None
         link = exchange.client.links.get(exchange.server.name) if exchange.client else None
         now = timezone.now()
         request = ElicitationRequest(
@@ -254,7 +254,7 @@ class ElicitationHandler:
         self, exchange: Exchange, line: ResponseStream | None, required: RequiredInput
     ) -> dict[str, ElicitationResult]:
         """Return people's answers to the questions in the result of a call."""
-        with exchange.call_timeouts.pause_timeouts(elicitation_wait_seconds(exchange, line)):
+        with exchange.call_timeouts.extend_timeouts_during_block(elicitation_wait_seconds(exchange, line)):
             results = await asyncio.gather(
                 *(
                     self.await_required_elicitation_result(exchange, line, name, params)
@@ -353,7 +353,7 @@ class CallElicitations(OpenQuestions):
         assert server_elicitation.params is not None
         result: ElicitationResult = {"action": CANCEL}
         try:
-            with self._exchange.call_timeouts.pause_timeouts(
+            with self._exchange.call_timeouts.extend_timeouts_during_block(
                 elicitation_wait_seconds(self._exchange, self._line)
             ):
                 result = await self._handler.await_elicitation_result_and_close(

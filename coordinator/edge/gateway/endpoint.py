@@ -290,7 +290,9 @@ class GatewayEndpoint:
             return
         with DisconnectWatcher(receive, after=DISCONNECT_CHECK_DELAY) as disconnect_watcher:
             exchange = received_message(disconnect_watcher)
-            with exchange.admission.call_on_key_revocation(disconnect_watcher.simulate_client_disconnect):
+            with exchange.admission.watch_key_revocation_during_block(
+                disconnect_watcher.simulate_client_disconnect
+            ):
                 await self.answer_message_or_error(exchange)
             if disconnect_watcher.was_cut:
                 await exchange.line.send_key_revoked_and_end()
@@ -339,16 +341,16 @@ class GatewayEndpoint:
                 await exchange.line.send_status_without_body(202)
                 return
             if exchange.server is ALL:
-                if await self.stored_results.answer_stored_result_read(exchange):
+                if await self.stored_results.answer_if_stored_result_read(exchange):
                     return
                 await (
                     self.tasks.send_gateway_task_answer(exchange)
                     if self.tasks.is_gateway_task(exchange.message)
-                    else self.all_servers.answer_combined_message(exchange)
+                    else self.all_servers.dispatch_combined_message(exchange)
                 )
                 return
             await self.require_server_access(exchange)
-            if not await self.stored_results.answer_stored_result_read(exchange):
+            if not await self.stored_results.answer_if_stored_result_read(exchange):
                 await self.dispatch_client_message(exchange)
         except ClientDisconnected:
             with contextlib.suppress(OSError, RuntimeError):
@@ -384,7 +386,9 @@ class GatewayEndpoint:
         elif use is RequestUse.TASK:
             await self.reads.forward_own_task_request(exchange)
         elif method == "tools/list":
-            await self._relaying.relay_request_unless_braked(exchange, self.listings.filter_tool_listing)
+            await self._relaying.relay_request_unless_braked(
+                exchange, self.listings.store_and_filter_tool_listing
+            )
         elif method == "server/discover":
             await self._relaying.relay_request_unless_braked(
                 exchange, self._relaying.add_tasks_capability_to_initialize
@@ -415,7 +419,7 @@ class GatewayEndpoint:
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
         client = await self.require_session_of_client_message(empty, headers, name, admission, agent_id)
         with (
-            self._stream_limit.acquire_slot(admission.caller.name),
+            self._stream_limit.reserve_slot_during_block(admission.caller.name),
             DisconnectWatcher(receive) as disconnect_watcher,
         ):
             exchange = Exchange(
@@ -432,7 +436,9 @@ class GatewayEndpoint:
             )
             self._open_streams.add(disconnect_watcher)
             try:
-                with admission.call_on_key_revocation(disconnect_watcher.simulate_client_disconnect):
+                with admission.watch_key_revocation_during_block(
+                    disconnect_watcher.simulate_client_disconnect
+                ):
                     await handle_stream(exchange)
             finally:
                 self._open_streams.discard(disconnect_watcher)

@@ -53,7 +53,7 @@ class ToolListUpdates:
             visible_digest = await self.visible_tools_digest(reader)
             await exchange.line.open_event_stream()
             await exchange.line.send_event(HERE)
-            with exchange.disconnect.call_on_disconnect(changed.set):
+            with exchange.disconnect.watch_disconnect_during_block(changed.set):
                 await self.send_tool_list_changes(exchange, reader, changed, visible_digest)
         finally:
             self._listening.discard(changed)

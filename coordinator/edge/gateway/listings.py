@@ -78,7 +78,7 @@ class AgentToolListings:
         self._full_servers: set[str] = set()  # those that had no room left at that time
         self._looking: dict[str, asyncio.Lock] = {}
 
-    async def filter_tool_listing(self, exchange: Exchange, body: bytes) -> bytes:
+    async def store_and_filter_tool_listing(self, exchange: Exchange, body: bytes) -> bytes:
         """Return an answer to tools/list with what the agent may see. Raises UpstreamFailed for what is none."""
         try:
             page = listing.parse_listing_page_or_none(body)
@@ -135,7 +135,7 @@ class AgentToolListings:
         is_policy_current, _ = await self._instant.get_policy_freshness_and_brake(
             exchange.agent_names_for_brakes
         )
-        rules = await self._rulings.load_current_rules() if is_policy_current else None
+        rules = await self._rulings.get_rules_if_current() if is_policy_current else None
         if rules is None:
             self._policies.invalidate_cached_server_grants(exchange.server.name)
             rules = await self._threads.run_in_thread(tool_rules.load_saved_tool_rules)
@@ -268,17 +268,17 @@ class AgentToolListings:
                 self._looked[exchange.server.name] = time.monotonic()
 
     async def fetch_and_store_tools(self, exchange: Exchange) -> None:
-        async for page in self.fetch_listing_pages(exchange):
+        async for page in self.iterate_and_record_listing_pages(exchange):
             await self.store_listed_tools(exchange.server, page.listing)
 
-    async def encode_all_visible_tools(self, exchange: Exchange, prefix: str) -> list[bytes]:
+    async def fetch_and_encode_visible_tools(self, exchange: Exchange, prefix: str) -> list[bytes]:
         """Return the bytes of all tools that the agent may see, their names after `prefix`.
 
         They are in the order of their names, however the server divides them into pages, each name once. Raises
         UpstreamFailed and UnreadableListing.
         """
         tools_by_name: dict[str, bytes] = {}
-        async for page in self.fetch_listing_pages(exchange):
+        async for page in self.iterate_and_record_listing_pages(exchange):
             tools_by_name |= {
                 _named(tool).name: tool
                 for tool in await self.store_and_encode_visible_tools(exchange, page, prefix)
@@ -287,7 +287,7 @@ class AgentToolListings:
                 raise UnreadableListing(f"lists tools of more than {MOST_ANSWER} bytes")
         return [tools_by_name[name] for name in sorted(tools_by_name)]
 
-    async def fetch_listing_pages(self, exchange: Exchange) -> AsyncIterator[ToolListingPage]:
+    async def iterate_and_record_listing_pages(self, exchange: Exchange) -> AsyncIterator[ToolListingPage]:
         """Yield the pages of a server's list. What is left out of them is noted once, after the last."""
         cursors, listed, left_out = list[str](), set[str](), list[SkippedTool]()
         while True:

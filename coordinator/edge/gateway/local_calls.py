@@ -348,7 +348,7 @@ class LocalCallEndpoint:
                 gateway_calls.delete_waiting_local_call, attempt, now=timezone.now()
             )
             return self.end_record_and_build_denial(record, denial_text)
-        event_id = None if is_again else await self._records.write_call_begin(record)
+        event_id = None if is_again else await self._records.write_call_begin_returning_id(record)
         origin = CallOrigin(session_id, event_id=event_id, client="signalbox mcp")
         binding = build_approval_binding_from_record(exchange, record, ruling)
         attempt = CallAttempt(call_id, binding, exchange.caller, origin, is_local=True)
@@ -435,7 +435,7 @@ class LocalCallEndpoint:
             if (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None:
                 return await self.undo_approval_and_build_denial(exchange, record, attempt, brake)
             return {"decision": "allow", "call_id": attempt.call_id}
-        with self._pending_limit.acquire_slot(exchange.caller_key.name):
+        with self._pending_limit.reserve_slot_during_block(exchange.caller_key.name):
             for _ in range(MOST_TRIES):
                 row = await self._threads.run_in_thread(
                     gateway_calls.request_local_call_approval, attempt, ruling, now=timezone.now()
@@ -443,7 +443,7 @@ class LocalCallEndpoint:
                 decision = await self.wait_for_local_decision(exchange, row, attempt.call_id)
                 if decision is None:
                     return await self.defer_request_and_build_answer(row, attempt)
-                answer = await self.apply_local_verdict(exchange, record, attempt, decision)
+                answer = await self.apply_verdict_and_build_answer(exchange, record, attempt, decision)
                 if answer is not None:
                     return answer
                 fresh = await self._runner.judge_approved_call_again(exchange, attempt.binding)
@@ -501,7 +501,7 @@ class LocalCallEndpoint:
         await self._calls.audit_denial_and_build_text(exchange, record, build_brake_ruling(brake))
         return self.end_record_and_build_denial(record, brake.agent_message)
 
-    async def apply_local_verdict(
+    async def apply_verdict_and_build_answer(
         self, exchange: Exchange, record: CallRecord, attempt: CallAttempt, row: PermissionRequest
     ) -> Answer | None:
         """Return the answer by a person's verdict; None where it does not count for this call any more."""

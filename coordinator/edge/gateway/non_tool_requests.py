@@ -107,7 +107,7 @@ class ReadRequestHandler:
             if is_refused:
                 await self.refuse_non_tool_request(exchange, record, ruling)
             elif needs_approval:
-                await self.request_non_tool_approval(exchange, record, ruling)
+                await self.await_request_approval_and_answer(exchange, record, ruling)
             else:
                 await self.forward_non_tool_request(exchange, record)
         except (SignalboxError, UpstreamFailed) as problem:
@@ -133,7 +133,9 @@ class ReadRequestHandler:
                 exchange, session_id, exchange.message.method, params_without_meta(exchange)
             )
             self._records.end_call_record(record, "ok", None)
-        await self._relaying.relay_request_unless_braked(exchange, self._limiter.limit_task_response)
+        await self._relaying.relay_request_unless_braked(
+            exchange, self._limiter.inspect_and_limit_task_response
+        )
 
     async def send_foreign_task_refusal(self, exchange: Exchange, session_id: str) -> None:
         refusal_text = (
@@ -183,10 +185,10 @@ class ReadRequestHandler:
             )
             if exchange.message.method in LIMITED:
                 await self._limiter.consume_call_rates_or_raise(exchange)
-                change = self._limiter.limit_non_call_response
+                change = self._limiter.inspect_and_limit_other_response
                 exchange.record = record
             send = functools.partial(self._relaying.forward_request_and_answer, exchange, change)
-            with record.measure_server_time(exchange):
+            with record.record_server_time_during_block(exchange):
                 response = await self._limiter.run_with_circuit_breaker(exchange, send)
         except RequestStoppedByBrake as stopped:
             record.decided_by = f"brake {stopped.brake.id}"
@@ -198,12 +200,14 @@ class ReadRequestHandler:
         else:
             self.end_call_record_if_open(record, classify_tool_call_response(response), response)
 
-    async def request_non_tool_approval(self, exchange: Exchange, record: CallRecord, ruling: Ruling) -> None:
+    async def await_request_approval_and_answer(
+        self, exchange: Exchange, record: CallRecord, ruling: Ruling
+    ) -> None:
         """Have a person decide about a request, and send it once it is approved."""
         origin = CallOrigin(
             record.session_id,
             exchange.client.session_id if exchange.client else None,
-            event_id=await self._records.write_call_begin(record),
+            event_id=await self._records.write_call_begin_returning_id(record),
             client=exchange.client_name,
         )
         pending_call = PendingCall(

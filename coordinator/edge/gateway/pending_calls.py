@@ -93,7 +93,7 @@ class PendingCalls:
         self, pending_call: PendingCall, state: WaitState | None = None
     ) -> None:
         """Have a person decide the call, and answer the client. `state` is what a stateless client sent back."""
-        with self._pending_limit.acquire_slot(pending_call.exchange.caller_key.name):
+        with self._pending_limit.reserve_slot_during_block(pending_call.exchange.caller_key.name):
             try:
                 await self.answer_pending_call(pending_call, state)
             except gateway_calls.CallCancelled:
@@ -132,8 +132,8 @@ class PendingCalls:
             )
             if known_call is not None and await self.try_send_identical_call_answer(pending_call, known_call):
                 return
-            approval, row = await self.open_or_find_call_approval(pending_call)
-            if approval is not None and await self.await_approval_and_answer_call(
+            approval, row = await self.open_approval_and_find_decision(pending_call)
+            if approval is not None and await self.await_approval_and_try_answer(
                 pending_call, approval, row, state
             ):
                 return
@@ -165,7 +165,7 @@ class PendingCalls:
             if await self.wait_for_earlier_call_delivery(pending_call, earlier_call):
                 return False
             gateway_call = earlier_call
-        self.require_connected_client(pending_call)
+        self.require_client_or_end_record(pending_call)
         if not await self._threads.run_in_thread(
             gateway_calls.claim_call_result, gateway_call.call_id, now=timezone.now()
         ):
@@ -199,7 +199,7 @@ class PendingCalls:
         )
         await pending_call.exchange.line.send_answer(response)
 
-    def require_connected_client(self, pending_call: PendingCall) -> None:
+    def require_client_or_end_record(self, pending_call: PendingCall) -> None:
         """Raise ClientDisconnected where the client is gone: the result is left for a retry of the call."""
         if pending_call.exchange.disconnect.happened:
             self._records.end_call_record(
@@ -235,7 +235,7 @@ class PendingCalls:
             is not None
         )
 
-    async def open_or_find_call_approval(
+    async def open_approval_and_find_decision(
         self, pending_call: PendingCall
     ) -> tuple[PendingApproval | None, PermissionRequest | None]:
         """Return the request that answers the call, and what was decided where it is decided already.
@@ -264,7 +264,7 @@ class PendingCalls:
         approval = PendingApproval(row.pk, row.request_id, gateway_calls.approval_url(row))
         return approval, None if rules.current_request_state(row, timezone.now()).waiting else row
 
-    async def await_approval_and_answer_call(
+    async def await_approval_and_try_answer(
         self,
         pending_call: PendingCall,
         approval: PendingApproval,
@@ -274,7 +274,7 @@ class PendingCalls:
         """Answer the client by the request, which may take its time; False to put the question once more."""
         if row is None and not pending_call.binding.is_read:
             if TASKS in get_client_extensions(pending_call.exchange):
-                await self.answer_with_task(pending_call, approval)
+                await self.create_and_send_call_task(pending_call, approval)
                 return True
             if (
                 pending_call.exchange.message.is_stateless
@@ -288,9 +288,9 @@ class PendingCalls:
             if row is None:
                 await self.answer_undecided_call(pending_call, approval, state)
                 return True
-        return await self.apply_pending_verdict(pending_call, row)
+        return await self.try_apply_pending_verdict(pending_call, row)
 
-    async def apply_pending_verdict(self, pending_call: PendingCall, row: PermissionRequest) -> bool:
+    async def try_apply_pending_verdict(self, pending_call: PendingCall, row: PermissionRequest) -> bool:
         now = timezone.now()
         current_request_state = rules.current_request_state(row, now)
         context = rules.request_context(row)
@@ -313,9 +313,9 @@ class PendingCalls:
             if refusal.decision == DENY:
                 await self.deny_pending_call(pending_call, refusal)
                 return True
-            return await self.rejudge_pending_call(pending_call, refusal)
+            return await self.rejudge_pending_call_or_deny(pending_call, refusal)
         if row.status == PermissionRequest.Status.DENIED:
-            self.require_connected_client(pending_call)
+            self.require_client_or_end_record(pending_call)
             await self._threads.run_in_thread(
                 gateway_calls.consume_call_denial, pending_call.call_attempt, row.request_id, now=now
             )
@@ -331,7 +331,7 @@ class PendingCalls:
         await self.end_call_with_message(pending_call, "held", undecided_call_text)
         return True
 
-    async def rejudge_pending_call(self, pending_call: PendingCall, refusal: Ruling) -> bool:
+    async def rejudge_pending_call_or_deny(self, pending_call: PendingCall, refusal: Ruling) -> bool:
         """Have what counts by now in place of what was asked: the next question is about that."""
         fresh = await self._runner.judge_approved_call_again(pending_call.exchange, pending_call.binding)
         if fresh is None:
@@ -353,7 +353,8 @@ class PendingCalls:
                 pending_call.record, gateway_calls.new_gateway_call_id()
             )
             pending_call.origin = replace(
-                pending_call.origin, event_id=await self._records.write_call_begin(pending_call.record)
+                pending_call.origin,
+                event_id=await self._records.write_call_begin_returning_id(pending_call.record),
             )
         return False
 
@@ -405,7 +406,7 @@ class PendingCalls:
                 disconnect=exchange.disconnect,
             )
         if waited is None:
-            self.require_connected_client(pending_call)
+            self.require_client_or_end_record(pending_call)
         await exchange.admission.require_still_allowed()
         return waited
 
@@ -466,7 +467,7 @@ class PendingCalls:
             answers.build_result_response(pending_call.exchange.message.id, result)
         )
 
-    async def answer_with_task(self, pending_call: PendingCall, approval: PendingApproval) -> None:
+    async def create_and_send_call_task(self, pending_call: PendingCall, approval: PendingApproval) -> None:
         """Answer with a task, which is stored in the database before the client receives it."""
         call = await self._threads.run_in_thread(
             gateway_calls.create_call_task,

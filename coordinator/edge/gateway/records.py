@@ -100,7 +100,7 @@ class CallRecord:
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @contextlib.contextmanager
-    def measure_server_time(self, exchange: Exchange) -> Iterator[None]:
+    def record_server_time_during_block(self, exchange: Exchange) -> Iterator[None]:
         """Take in how long the server has the call, and how often it is asked for the rest of the answer."""
         started_at = time.perf_counter()
         try:
@@ -248,7 +248,7 @@ class CallRecords:
     def schedule_call_begin_write(self, record: CallRecord) -> None:
         record.beginning = self.run_write_in_background(self.write_call_begin_event(record))
 
-    async def write_call_begin(self, record: CallRecord) -> int | None:
+    async def write_call_begin_returning_id(self, record: CallRecord) -> int | None:
         """Have the call's beginning written now; return the id of its event. Raises Busy."""
         if record.timer is not None:
             record.timer.cancel()

@@ -85,7 +85,7 @@ class ServerRequestApprovals:
             return ASKING_FAILED
         reason, is_decided = STREAM_OVER, False
         try:
-            with exchange.call_timeouts.pause_timeouts(patience):
+            with exchange.call_timeouts.extend_timeouts_during_block(patience):
                 row = await self.wait_for_decision(exchange, line, card, patience)
             is_decided = row is not None
             if exchange.disconnect.happened and line is not None:
@@ -134,7 +134,7 @@ class ServerRequestApprovals:
             key_id=exchange.caller_key.id,
             caller=replace(exchange.caller, session_id=record.session_id),
             session_id=record.session_id,
-            event_id=await self._records.write_call_begin(record),
+            event_id=await self._records.write_call_begin_returning_id(record),
             client=exchange.client_name,
         )
 

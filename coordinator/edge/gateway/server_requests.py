@@ -277,7 +277,7 @@ class ServerRequestGate:
     ) -> Ruling:
         """Return the strictest of what rules, grants and budgets say now. Raises Busy."""
         is_current, _ = await self._instant.get_policy_freshness_and_brake(exchange.agent_names_for_brakes)
-        rules = await self._rulings.load_current_rules() if is_current else None
+        rules = await self._rulings.get_rules_if_current() if is_current else None
         caller, server = exchange.caller, exchange.server
         if rules is None or self._rulings.has_call_blocking_budgets:
             caller = replace(caller, session_id=await self.get_or_create_request_session_id(exchange))

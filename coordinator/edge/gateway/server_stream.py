@@ -45,7 +45,7 @@ class ServerStreamRelay:
     async def relay_server_stream(self, exchange: Exchange) -> None:
         """Forward the server's messages until the client leaves or its key becomes invalid."""
         passing = asyncio.ensure_future(self.open_and_relay_server_stream(exchange))
-        with exchange.disconnect.call_on_disconnect(passing.cancel):
+        with exchange.disconnect.watch_disconnect_during_block(passing.cancel):
             if exchange.disconnect.happened:
                 passing.cancel()
             try:
@@ -118,7 +118,9 @@ class ServerStreamRelay:
                 continue
             try:
                 await exchange.line.send_event(
-                    sse.replace_event_data(event, await self._listings.filter_tool_listing(exchange, data))
+                    sse.replace_event_data(
+                        event, await self._listings.store_and_filter_tool_listing(exchange, data)
+                    )
                 )
             except UpstreamFailed as problem:
                 log.warning("A list of tools was held back: %s %s", exchange.server.name, problem)

@@ -41,7 +41,7 @@ class StoredResultReader:
         self._reads = reads
         self._threads = threads
 
-    async def answer_stored_result_read(self, exchange: Exchange) -> bool:
+    async def answer_if_stored_result_read(self, exchange: Exchange) -> bool:
         """Answer a request that reads a stored result; return whether it is one. Raises Busy.
 
         Its tool must not be denied now, and no brake may be on. Nobody is asked: the call was decided before.

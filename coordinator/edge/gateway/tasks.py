@@ -86,7 +86,7 @@ class GatewayTasks:
             )
             return
         if exchange.message.method == "tasks/get":
-            await self.answer_task_get(exchange, call)
+            await self.apply_verdict_and_send_task(exchange, call)
         elif exchange.message.method == "tasks/update":
             await self.apply_task_input_responses(exchange, call)
         else:
@@ -97,7 +97,7 @@ class GatewayTasks:
                 answers.build_result_response(exchange.message.id, {"resultType": "complete"})
             )
 
-    async def answer_task_get(self, exchange: Exchange, call: GatewayCall) -> None:
+    async def apply_verdict_and_send_task(self, exchange: Exchange, call: GatewayCall) -> None:
         request = await self._threads.run_in_thread(rules.require_permission_request, call.request_id or "")
         if (
             call.state == CallState.WAITING

@@ -106,7 +106,7 @@ class ToolTrialRunner:
         try:
             with DisconnectWatcher(wait_forever) as watcher:
                 exchange = self.build_trial_exchange(trial, server, watcher)
-                async with exchange.call_timeouts.limit_duration(seconds):
+                async with exchange.call_timeouts.enforce_timeout_during_block(seconds):
                     await self._limiter.consume_call_rates_or_raise(exchange)
                     response = await self._limiter.run_with_circuit_breaker(exchange, send_in_own_session)
         except TimeoutError:

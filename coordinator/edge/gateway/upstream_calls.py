@@ -88,14 +88,14 @@ class UpstreamSender:
             await recheck()
             cached = await self._cache.audit_and_build_cached_response(exchange, entry)
             if cached is not None:
-                response, _ = await self._limiter.limit_call_response(exchange, cached, None)
+                response, _ = await self._limiter.inspect_and_limit_call_response(exchange, cached, None)
                 return response, None, 200
         send = functools.partial(self.send_call_and_elicitation_answers, exchange, body, line, recheck)
         try:
             whole, event, status = await self._limiter.run_with_circuit_breaker(exchange, send)
         finally:
             await self._cache.delete_server_results_after_write(exchange)
-        response, event = await self._limiter.limit_call_response(exchange, whole, event)
+        response, event = await self._limiter.inspect_and_limit_call_response(exchange, whole, event)
         if entry is not None and not self._limiter.is_response_over_result_limit(exchange, whole):
             await self._cache.store_call_result_if_cacheable(exchange, entry, response, status)
         return response, event, status
@@ -161,13 +161,13 @@ class UpstreamSender:
 
         `with_client_capabilities_only`: the server may ask only what the client itself can answer.
         """
-        ids = SharedCallIds.create_call_ids(exchange, is_retry=is_retry)
+        ids = SharedCallIds.create_call_ids_or_none(exchange, is_retry=is_retry)
         if exchange.client is None and not with_client_capabilities_only:
             body = add_elicitation_to_stateless_call(body)
         answer = await self._upstreams.send_call_with_brake_recheck(
             exchange,
             ids.replace_call_ids_for_server(body) if ids else body,
-            session=find_upstream_session(exchange),
+            session=find_upstream_session_id(exchange),
             recheck=recheck,
         )
         changes: dict[str, Any] = (
@@ -236,7 +236,11 @@ class UpstreamSender:
         number = create_request_id()
         body = answers.build_json_rpc_request(number, method, params)
         answer = await self._upstreams.send_message_to_server(
-            exchange.server, headers, body, session=find_upstream_session(exchange), caller=exchange.agent_id
+            exchange.server,
+            headers,
+            body,
+            session=find_upstream_session_id(exchange),
+            caller=exchange.agent_id,
         )
         try:
             return await read_response_to_gateway_request(answer, number)
@@ -253,7 +257,7 @@ class SharedCallIds:
     token: Any
 
     @classmethod
-    def create_call_ids(cls, exchange: Exchange, *, is_retry: bool = False) -> SharedCallIds | None:
+    def create_call_ids_or_none(cls, exchange: Exchange, *, is_retry: bool = False) -> SharedCallIds | None:
         """Return new ids for a call; None where its client has the session for itself, or there is none.
 
         A call that goes on with answers is a request of its own, with another id than the first.
@@ -308,6 +312,6 @@ def create_request_id() -> str:
     return f"signalbox-{uuid.uuid4().hex}"
 
 
-def find_upstream_session(exchange: Exchange) -> str | None:
+def find_upstream_session_id(exchange: Exchange) -> str | None:
     link = exchange.client.links.get(exchange.server.name) if exchange.client else None
     return link.upstream_session if link else None

@@ -101,11 +101,11 @@ class UpstreamSessions:
                     await self._clients.unlink_upstream_session(client, name)
                 elif name in client.links:
                     return client  # somebody was faster
-                return await self.begin_upstream_session(replace(exchange, client=client))
+                return await self.begin_and_link_upstream_session(replace(exchange, client=client))
         finally:
             self._beginning.pop(session_key, None)
 
-    async def begin_upstream_session(self, exchange: Exchange) -> GatewayClient:
+    async def begin_and_link_upstream_session(self, exchange: Exchange) -> GatewayClient:
         """Begin a session with the server, in the client's name."""
         assert exchange.client is not None
         capabilities = copy_capabilities_adding_elicitation(exchange.client.capabilities)

@@ -244,7 +244,7 @@ class UpstreamClient:
                 recheck=recheck,
             )
             if answer.status == 403:
-                await self._tokens.record_missing_scope(token, answer)
+                await self._tokens.record_missing_scope_if_reported(token, answer)
             if answer.status != 401:
                 break
             answer.close()
@@ -444,7 +444,7 @@ async def relay_until_call_response(
     """
     number = exchange.message.id if number is None else number
     try:
-        async with exchange.call_timeouts.limit_duration(exchange.call_seconds):
+        async with exchange.call_timeouts.enforce_timeout_during_block(exchange.call_seconds):
             try:
                 response, event = await relay_until_response(
                     answer, number, line, within=float(exchange.call_seconds), **changes

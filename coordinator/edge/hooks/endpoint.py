@@ -321,7 +321,7 @@ class HookEndpoint:
                 line_reason = f"It runs the shell line {line_shown} while it is loaded. {line_ruling.reason}"
                 of_lines = stricter_ruling(of_lines, replace(line_ruling, reason=line_reason))
         if shell.problem:
-            rules = await self._rulings.load_current_rules()
+            rules = await self._rulings.get_rules_if_current()
             any_line = PartialCall(shell.tool, None, agent_id, agent_known=True, program=program)
             # A line that nobody knows is not counted as a repetition of another one.
             counting = [rule for rule in rules or () if not rule.repeats]
@@ -458,7 +458,7 @@ class HookEndpoint:
         brake: ActiveBrake | None = None
         if active_brakes != ():
             wait_for_release = functools.partial(
-                self._gate.wait_for_brake_release,
+                self._gate.await_release_or_get_brake,
                 request.possible_agent_names,
                 asker=request.caller.caller_actor.name,
                 still_allowed=request.admission.require_still_allowed,
@@ -513,7 +513,7 @@ class HookEndpoint:
         hook = request.hook
         wait = min(request.wait, ruling.wait_seconds or request.wait)
         timeout_reply = self.dialect.build_decision_timeout_reply(hook, wait, deny=ruling.deny_at_deadline)
-        request.call, settled = await self._approval_waiter.wait_for_hook_verdict(
+        request.call, settled = await self._approval_waiter.request_and_await_hook_verdict(
             call,
             ruling,
             actor=request.caller.caller_actor,

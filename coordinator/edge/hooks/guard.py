@@ -138,7 +138,7 @@ class HookGuard:
         ):
             raise problem
         if not is_unknown_caller(call, problem):
-            reply = await self.build_fallback_answer(call, problem, scope, receive)
+            reply = await self.read_hook_and_build_fallback(call, problem, scope, receive)
         if reply is not None:
             return reply.answer
         # What a person must fix, or what is lost, is reported by its status; any other problem leaves the call to the
@@ -178,7 +178,7 @@ class HookGuard:
             log.exception("It cannot be told which calls are held")
         return headers
 
-    async def build_fallback_answer(
+    async def read_hook_and_build_fallback(
         self, call: GuardedCall, problem: Exception | None, scope: Scope, receive: Receive
     ) -> AgentReply | None:
         """Return the answer to a call that the endpoint has none for. Never raises."""

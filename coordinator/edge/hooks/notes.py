@@ -100,10 +100,10 @@ class PendingNotes:
 
     def start_loading_sessions_with_notes(self) -> asyncio.Task[None]:
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.ensure_future(self.load_sessions_with_notes())
+            self._reading = asyncio.ensure_future(self.cache_session_ids_with_notes())
         return self._reading
 
-    async def load_sessions_with_notes(self) -> None:
+    async def cache_session_ids_with_notes(self) -> None:
         clear_current_caller()
         loop = asyncio.get_running_loop()
         try:

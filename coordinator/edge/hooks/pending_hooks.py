@@ -71,7 +71,7 @@ class HookApprovalWaiter:
         self._pending_limit = ConcurrencyLimit(MOST_WAITING, "calls that wait for people")
         self._leaving: set[asyncio.Task[None]] = set()
 
-    async def wait_for_hook_verdict(
+    async def request_and_await_hook_verdict(
         self,
         call_request: ToolCallRequest,
         ruling: Ruling,
@@ -92,7 +92,10 @@ class HookApprovalWaiter:
         is still open for a hook that is sent again as `sent_as`.
         """
         deadline = timezone.now() + timedelta(seconds=wait)
-        with self._pending_limit.acquire_slot(actor.name), DisconnectWatcher(receive) as disconnect_watcher:
+        with (
+            self._pending_limit.reserve_slot_during_block(actor.name),
+            DisconnectWatcher(receive) as disconnect_watcher,
+        ):
             call_request = replace(call_request, waiter=uuid.uuid4().hex)
             taken_calls = [call_id for hook, call_id in self._calls if hook == call_request.hook_name]
             call_request = await self._threads.run_in_thread(
@@ -134,15 +137,15 @@ class HookApprovalWaiter:
                 sent_as=waiter.sent_as and f"{waiter.sent_as}:{attempt}",
                 waited_by=workers.get_own_worker_name(),
             )
-            settled = await self.wait_for_hook_permission_request(row, call_request, waiter)
+            settled = await self.await_hook_request_or_close(row, call_request, waiter)
             if settled["status"] == "withdrawn":
                 if settled["reason"] not in ANOTHER_LEFT:
                     return TERMINAL
-            elif await self.consume_verdict_for_hook_call(settled, call_request, waiter):
+            elif await self.try_consume_verdict_for_call(settled, call_request, waiter):
                 return settled
         return SILENCE if waiter.deadline <= timezone.now() else TERMINAL
 
-    async def consume_verdict_for_hook_call(
+    async def try_consume_verdict_for_call(
         self, settled: Settled, call_request: ToolCallRequest, waiter: HookWaiter
     ) -> bool:
         """Say whether this call may have what was settled. An approval of one call is the first's who takes it."""
@@ -156,7 +159,7 @@ class HookApprovalWaiter:
         )
         return settled_verdict or not settled["allowed"]
 
-    async def wait_for_hook_permission_request(
+    async def await_hook_request_or_close(
         self, row: PermissionRequest, call_request: ToolCallRequest, waiter: HookWaiter
     ) -> Settled:
         try:

@@ -244,7 +244,7 @@ class HookRecorder:
         read_back: ReadBack | None,
     ) -> Any:
         """Find the hook's session where it is not `known`, and write the hook's events, in one transaction."""
-        with self.claim_lost_hooks(hook) as lost:
+        with self.claim_lost_hooks_during_block(hook) as lost:
             make = functools.partial(self.find_session_and_build_events, hook, location, ruling, lost)
             try:
                 written = await self.submit_hook_events(
@@ -363,7 +363,7 @@ class HookRecorder:
             events = drop_events_reported_by_runner(events)
         if not events:
             return None
-        with self.claim_lost_hooks(hook) as lost:
+        with self.claim_lost_hooks_during_block(hook) as lost:
             if lost:
                 events = [self.dialect.build_lost_hooks_event(hook, events[0].session_id, lost), *events]
             try:
@@ -394,7 +394,7 @@ class HookRecorder:
         )
 
     @contextlib.contextmanager
-    def claim_lost_hooks(self, hook: AgentHook) -> Iterator[Counter[str] | None]:
+    def claim_lost_hooks_during_block(self, hook: AgentHook) -> Iterator[Counter[str] | None]:
         """Give the hooks of the session that were lost, to be written now; what fails keeps them for later."""
         lost = self._lost.pop(hook.session, None)
         try:

@@ -110,7 +110,7 @@ class Authenticator:
                 call()
 
     @contextlib.contextmanager
-    def call_on_identity_change(self, call: Callable[[], object]) -> Iterator[None]:
+    def watch_identity_changes_during_block(self, call: Callable[[], object]) -> Iterator[None]:
         """Have `call` called inside this block whenever what was found out before may no longer hold."""
         self._watchers.add(call)
         try:
@@ -260,7 +260,7 @@ class Admission:
         await self.ask()
 
     @contextlib.contextmanager
-    def call_on_key_revocation(self, end: Callable[[], object]) -> Iterator[None]:
+    def watch_key_revocation_during_block(self, end: Callable[[], object]) -> Iterator[None]:
         """Have `end` called inside this block as soon as the key is revoked or expires: for what is held open."""
         looks: set[asyncio.Task[None]] = set()
 
@@ -282,7 +282,7 @@ class Admission:
             timer = asyncio.get_running_loop().call_later(
                 min(max(remaining_seconds, 0.0), LONGEST_TIMER), schedule_key_check
             )
-        with self.auth.call_on_identity_change(schedule_key_check):
+        with self.auth.watch_identity_changes_during_block(schedule_key_check):
             try:
                 yield
             finally:

@@ -67,7 +67,7 @@ class RequestBodies:
         self._byte_budget.release_bytes_of_sender(reservation.sender, reservation.size)
         reservation.size = 0
 
-    def register_arriving_body(self, reservation: BodyReservation) -> None:
+    def register_body_and_abort_slow(self, reservation: BodyReservation) -> None:
         """Count a body as on its way; those that have been for too long give way to it."""
         arriving = self._arriving.setdefault(reservation.sender, {})
         arriving[reservation] = None
@@ -167,7 +167,7 @@ class BodyReservation:
         self.began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(limit.seconds) as self.clock:
-                self._bodies.register_arriving_body(self)
+                self._bodies.register_body_and_abort_slow(self)
                 try:
                     await self.forward_body_chunks(receive, limit, keep)
                 finally:

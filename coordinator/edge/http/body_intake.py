@@ -29,7 +29,9 @@ class RequestBodyIntake:
         self._prove = prove
 
     @contextlib.asynccontextmanager
-    async def receive_django_body(self, scope: Scope, receive: Receive) -> AsyncIterator[IO[bytes]]:
+    async def receive_body_file_during_block(
+        self, scope: Scope, receive: Receive
+    ) -> AsyncIterator[IO[bytes]]:
         """Give the request's body, positioned at its start, counted as in hand while the block runs.
 
         Raises RequestTooLarge, TooSlow and Busy, IncompleteBody, and what `prove` raises.
@@ -51,11 +53,11 @@ class RequestBodyIntake:
         with contextlib.suppress(SignalboxError):
             if sender := await self._prove(scope):
                 return sender
-        return sender_by_client_address(scope)
+        return sender_key_of_client_address(scope)
 
     async def find_sender_and_limit(self, scope: Scope, length: int | None) -> tuple[str, BodyLimit]:
         """Return who sends and what they may. Who sends little is not asked to prove anything here."""
-        stranger = sender_by_client_address(scope)
+        stranger = sender_key_of_client_address(scope)
         if length is not None and length <= STRANGER.sent:
             return stranger, STRANGER
         allowance = body_allowance_of_url(scope["path"], scope["method"])
@@ -78,7 +80,7 @@ async def receive_into_file(
     body.seek(0)
 
 
-def sender_by_client_address(scope: Scope) -> str:
+def sender_key_of_client_address(scope: Scope) -> str:
     return f"address:{find_client_network(get_client_address(scope).address)}"
 
 

@@ -98,7 +98,7 @@ class DjangoBridge:
     async def run_wsgi_within_request_limit(
         self, scope: Scope, body: IO[bytes], receive: Receive, send: Send
     ) -> None:
-        with self.request_limit.acquire_slot(CALLER.get()):
+        with self.request_limit.reserve_slot_during_block(CALLER.get()):
             await self.run_wsgi_and_send_response(scope, body, receive, send)
 
     async def run_wsgi_and_send_response(

@@ -25,7 +25,7 @@ class ConcurrencyLimit:
         return self._slots_by_caller.total()
 
     @contextlib.contextmanager
-    def acquire_slot(self, caller: str) -> Iterator[None]:
+    def reserve_slot_during_block(self, caller: str) -> Iterator[None]:
         """Hold a place for the length of the block.
 
         Raises TooManyRequests for a caller that has its share, ServiceBusy where no place is free.

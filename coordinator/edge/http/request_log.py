@@ -72,7 +72,7 @@ class ObservedRequest:
             meters.LATENCY.observe(time.perf_counter() - self._began, self._route)
         await self._send(message)
 
-    def log_finished_request(self) -> None:
+    def log_request_and_end_trace(self) -> None:
         """The answer has ended, or will never come: write the line that the settings ask for."""
         took = time.perf_counter() - self._began
         kind = settings.ACCESS_LOG

@@ -48,7 +48,7 @@ def parse_new_event(text: bytes | msgspec.Raw, path: JsonPath = ("body",)) -> Ne
         if is_json_possibly_deep(text):
             require_storable_value(msgspec.json.decode(text), (), 0)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, UnstorableValue):
-        event = validate_event_with_pydantic(bytes(text), path)
+        event = parse_event_with_pydantic(bytes(text), path)
     event.source = "executor"  # not for the caller to say
     return event
 
@@ -66,7 +66,7 @@ class UnstorableValue(Exception):
         self.message = message
 
 
-def validate_event_with_pydantic(raw: bytes, path: JsonPath) -> NewEvent:
+def parse_event_with_pydantic(raw: bytes, path: JsonPath) -> NewEvent:
     value = parse_json_body(raw, path)
     try:
         require_storable_value(value, (), 0)
@@ -81,12 +81,12 @@ def validate_event_with_pydantic(raw: bytes, path: JsonPath) -> NewEvent:
         raise UnprocessableRequest([validation_error]) from None
     except pydantic.ValidationError as problem:
         raise UnprocessableRequest(
-            [format_event_error(dict(error), path) for error in problem.errors(include_url=False)]
+            [build_event_validation_error(dict(error), path) for error in problem.errors(include_url=False)]
         ) from None
     return NewEvent(**model.model_dump())
 
 
-def format_event_error(error: dict[str, Any], path: JsonPath) -> Fault:
+def build_event_validation_error(error: dict[str, Any], path: JsonPath) -> Fault:
     validation_error = {
         "type": error["type"],
         "loc": [*path, *error["loc"]],

@@ -206,7 +206,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         self.loop = create_event_loop(workers=self.cfg.workers)
         asyncio.set_event_loop(self.loop)
 
-    def record_early_signals(self, already: queue.SimpleQueue[int]) -> None:
+    def install_early_signal_recorder(self, already: queue.SimpleQueue[int]) -> None:
         """Keep stop signals until this worker's loop runs: before that, uvloop loses them.
 
         `already` holds the signals that the server's own handler, which a fresh worker still has, received.
@@ -244,7 +244,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         self.serving = None
         for server in self.servers:
             server.close()
-        self.asgi.release_pending_requests()
+        self.asgi.end_waiting_polls_and_streams()
         closing = self.loop.create_task(self.close_connections_as_they_idle())
         await super()._shutdown()
         closing.cancel()

@@ -148,17 +148,17 @@ class DrivingEndpoint:
         )
         runner = await self.find_runner_and_record_contact(body.runner_id, admission.caller)
         question_call = await self.run_runner_write_in_transaction(
-            functools.partial(record_permission_question, question, runner)
+            functools.partial(record_question_and_build_call, question, runner)
         )
         until = time.monotonic() + QUESTION_WAIT_SECONDS
         with DisconnectWatcher(receive) as disconnect_watcher:
             answer = NOT_YET
-            if not await self.wait_while_braked(question_call, admission, until):
+            if not await self.wait_and_check_still_braked(question_call, admission, until):
                 answer = await self.decide_permission_question(
                     question, question_call, admission, disconnect=disconnect_watcher, until=until
                 )
             # A brake may have been put on while a person was waited for.
-            if answer["outcome"] is not None and await self.wait_while_braked(
+            if answer["outcome"] is not None and await self.wait_and_check_still_braked(
                 question_call, admission, until
             ):
                 answer = NOT_YET | {"permission_request_id": answer["permission_request_id"]}
@@ -166,11 +166,11 @@ class DrivingEndpoint:
             await admission.require_still_allowed()
             await send_json(send, 200, answer)
 
-    async def wait_while_braked(
+    async def wait_and_check_still_braked(
         self, call_request: ToolCallRequest, admission: Admission, until: float
     ) -> bool:
         """Wait while a brake holds the call; say whether one still does."""
-        holding_brake = await self._gate.wait_for_brake_release(
+        holding_brake = await self._gate.await_release_or_get_brake(
             (call_request.agent_id, call_request.program),
             call_request.host,
             wait=until - time.monotonic(),
@@ -246,7 +246,7 @@ class DrivingEndpoint:
             permissions.submit_permission_question, call_request, ruling, ask=question.ask, actor=by, now=now
         )
         row = await self._threads.run_in_thread(put_question)
-        with self._waits.poll_limit.acquire_slot(admission.caller.name):
+        with self._waits.poll_limit.reserve_slot_during_block(admission.caller.name):
             answer = await self._waits.wait_until(
                 lambda: permissions.load_question_outcome(row.request_id, question, timezone.now()),
                 topics=[f"permission_requests:{row.pk}"],
@@ -338,7 +338,7 @@ def apply_session_updates_of_runner(
     )
 
 
-def record_permission_question(question: PermissionQuestion, runner: Runner) -> ToolCallRequest:
+def record_question_and_build_call(question: PermissionQuestion, runner: Runner) -> ToolCallRequest:
     question_call = permissions.record_and_build_question_call(question, runner, SPEECH, timezone.now())
     about = find_call_subject(question_call.program, question_call.tool, question_call.tool_input)
     return replace(question_call, about=call_text_in_working_folder(about, question_call.folder))

@@ -102,7 +102,7 @@ class EventIngestEndpoint:
             )
             kind = headers.get(b"content-type", b"")
             parsed = await reservation.decode_received_body(
-                partial(parse_event_batch, content_type=kind), body
+                partial(parse_batch_events_or_errors, content_type=kind), body
             )
             parsed = await await_until_deadline(
                 self.replace_foreign_events_with_refusals(caller, parsed), max(deadline, time.monotonic() + 1)
@@ -127,7 +127,7 @@ class EventIngestEndpoint:
     async def replace_foreign_events_with_refusals(self, caller: KeyIdentity, parsed: Parsed) -> Parsed:
         """Return the batch with a refusal in place of each event of a session that is not the caller's."""
         session_ids = {item.session_id for item in parsed if isinstance(item, NewEvent)}
-        refused = await self._rights.find_cached_session_write_refusals(caller, session_ids)
+        refused = await self._rights.session_write_refusals_by_id(caller, session_ids)
         return [refused.get(item.session_id, item) if isinstance(item, NewEvent) else item for item in parsed]
 
     def build_idempotency_claim(
@@ -151,7 +151,7 @@ async def await_until_deadline(answer: Awaitable[T], deadline: float) -> T:
         raise ServiceBusy("The database is busy. Nothing was written; try again.", retry_after=1) from None
 
 
-def parse_event_batch(body: bytes, content_type: bytes) -> Parsed:
+def parse_batch_events_or_errors(body: bytes, content_type: bytes) -> Parsed:
     """Return each event of a JSON array or of NDJSON lines, or what is wrong with it.
 
     Raises UnprocessableRequest where the whole cannot be read, RequestTooLarge for too many events.

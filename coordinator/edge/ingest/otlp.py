@@ -78,10 +78,10 @@ class TelemetryEndpoint:
                 scope, headers, *get_edge_operation_of_request(scope).scopes
             )
             with self._bodies.create_body_reservation(f"key:{caller.id}") as reservation:
-                reports, notes = await self.read_telemetry_session_reports(
+                reports, notes = await self.read_session_reports_and_omissions(
                     kind, form, scope, receive, reservation
                 )
-                rejected, rejection_reason = await self.write_events_of_session_reports(
+                rejected, rejection_reason = await self.write_reports_and_count_refusals(
                     reports, caller, reservation.size
                 )
             await self.report_omitted_telemetry(caller, notes, rejected, rejection_reason)
@@ -113,7 +113,7 @@ class TelemetryEndpoint:
         except DatabaseError:
             log.warning("What was left out of an export could not be counted.", exc_info=True)
 
-    async def read_telemetry_session_reports(
+    async def read_session_reports_and_omissions(
         self, kind: str, form: bytes, scope: Scope, receive: Receive, reservation: BodyReservation
     ) -> tuple[list[SessionReport], OmittedRecordCounts]:
         """Read the request; return also what of it is left out. Raises what it is refused for."""
@@ -131,10 +131,10 @@ class TelemetryEndpoint:
             receive, get_request_headers(scope), get_edge_operation_of_request(scope).body.key, weigh
         )
         return await reservation.decode_received_body(
-            partial(parse_telemetry, kind, form, now=timezone.now()), body
+            partial(parse_session_reports_and_omissions, kind, form, now=timezone.now()), body
         )
 
-    async def write_events_of_session_reports(
+    async def write_reports_and_count_refusals(
         self, reports: list[SessionReport], caller: KeyIdentity, size: int
     ) -> tuple[int, str]:
         """Write what they say; return how many events were refused, and why the first."""
@@ -171,7 +171,7 @@ def import_otlp_protobuf_module() -> Any:
     return otlp_wire
 
 
-def parse_telemetry(
+def parse_session_reports_and_omissions(
     kind: str, form: bytes, body: bytes, now: datetime
 ) -> tuple[list[SessionReport], OmittedRecordCounts]:
     if form == PROTOBUF:

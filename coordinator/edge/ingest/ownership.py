@@ -22,10 +22,10 @@ class WriteRights:
         self._until: dict[tuple[KeyIdentity, str], float] = {}
 
     async def require_write_right(self, caller: KeyIdentity, session_id: str) -> None:
-        for refusal in (await self.find_cached_session_write_refusals(caller, [session_id])).values():
+        for refusal in (await self.session_write_refusals_by_id(caller, [session_id])).values():
             raise refusal
 
-    async def find_cached_session_write_refusals(
+    async def session_write_refusals_by_id(
         self, caller: KeyIdentity, session_ids: Iterable[str]
     ) -> dict[str, SignalboxError]:
         """Return, by session, why the key may not write into it."""

@@ -420,10 +420,10 @@ class GroupWriter:
         for job in group:
             if not job.prepared:
                 job.prepared = prepare_event_rows(job.items, now)
-        self._prepared = locks.fail_fast_on_locks(self._prepared)
+        self._prepared = locks.shorten_connection_lock_waits(self._prepared)
         with transaction.atomic():
             locks.limit_lock_wait(seconds_until_nearest_deadline(group))
-            by_job: dict[int, Any] = self.find_quota_refusals(group, now)
+            by_job: dict[int, Any] = self.quota_refusals_by_job_id(group, now)
             by_job |= {
                 id(job): problem
                 for job in group
@@ -454,7 +454,7 @@ class GroupWriter:
         self._quotas.cache_committed_byte_sums(sums, now)
         return results
 
-    def find_quota_refusals(self, group: Sequence[WriteJob], now: datetime) -> dict[int, Any]:
+    def quota_refusals_by_job_id(self, group: Sequence[WriteJob], now: datetime) -> dict[int, Any]:
         """Return the refusals of those whose keys may store nothing more today."""
         jobs = [job for job in group if job.work is None]
         self._quotas.cache_stored_byte_sums({job.caller for job in jobs}, now)

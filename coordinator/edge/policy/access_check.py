@@ -96,7 +96,7 @@ class AccessEndpoint:
         if body.checks is not None:
             questions = [access_question_as_tuple(check, caller) for check in body.checks]
             verdicts = await self.resolve_access_verdicts(questions, caller)
-            braked = await self.find_braked_agents(agent for agent, _, _ in questions)
+            braked = await self.load_brakes_by_agent(agent for agent, _, _ in questions)
             results = [
                 {
                     "agent_id": agent,
@@ -112,19 +112,19 @@ class AccessEndpoint:
             AccessQuestion(body.server_id or "", body.tool_name or "", body.agent_id), caller
         )
         (verdict,) = await self.resolve_access_verdicts([question], caller)
-        braked = await self.find_braked_agents([question[0]])
+        braked = await self.load_brakes_by_agent([question[0]])
         if body.wait and (verdict.is_denied or braked):
             with DisconnectWatcher(receive) as disconnect_watcher:
-                verdict = await self.wait_until_access_not_denied(
+                verdict = await self.await_access_and_get_verdict(
                     question, body.wait, admission, disconnect_watcher
                 )
             if disconnect_watcher.happened:
                 return
             await admission.require_still_allowed()
-            braked = await self.find_braked_agents([question[0]])
+            braked = await self.load_brakes_by_agent([question[0]])
         await send_json(send, 200, build_access_answer(verdict, braked.get(question[0])))
 
-    async def find_braked_agents(self, agents: Iterable[str]) -> dict[str, ActiveBrake]:
+    async def load_brakes_by_agent(self, agents: Iterable[str]) -> dict[str, ActiveBrake]:
         """Return, for those agents that a brake may hold, which does."""
         return await self._threads.run_in_thread(brakes.find_brakes_on_agents, set(agents), AGENT_TITLES)
 
@@ -141,14 +141,14 @@ class AccessEndpoint:
                 self.denied.count_denial(AccessDenial(agent, server, tool, verdict, caller.caller_actor), now)
         return verdicts
 
-    async def wait_until_access_not_denied(
+    async def await_access_and_get_verdict(
         self, question: tuple[str, str, str], wait: float, admission: Admission, disconnect: DisconnectWatcher
     ) -> Verdict:
         server_id = question[1]
         topics = [f"{topic}:{server_id}" for topic in ("grants", "mcp_servers", "mcp_tools")]
         topics.append("brakes")
         check = functools.partial(find_access_verdict_unless_denied, *question)
-        with self._waits.poll_limit.acquire_slot(admission.caller.name):
+        with self._waits.poll_limit.reserve_slot_during_block(admission.caller.name):
             waited = await self._waits.wait_until(
                 check,
                 topics=topics,

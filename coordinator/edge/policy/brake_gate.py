@@ -27,7 +27,7 @@ class BrakeGate:
         """Return the host that a session is known to run on."""
         return await self._threads.run_in_thread(brakes.session_host, session_id)
 
-    async def wait_for_brake_release(
+    async def await_release_or_get_brake(
         self,
         agents: Sequence[str | None],
         host: str | None,
@@ -45,7 +45,7 @@ class BrakeGate:
         if first_brake is None or wait <= 0:
             return first_brake
         find_brake = functools.partial(brakes.find_brake_on_call, agents, host)
-        with self._waits.poll_limit.acquire_slot(asker):
+        with self._waits.poll_limit.reserve_slot_during_block(asker):
             released = await self._waits.wait_until(
                 lambda: True if find_brake() is None else None,
                 topics=["brakes"],

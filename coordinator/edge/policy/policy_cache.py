@@ -84,10 +84,10 @@ class PolicyCache:
             future = self._pending_policies[pair] = asyncio.get_running_loop().create_future()
             future.add_done_callback(consume_future_error)
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.ensure_future(self.load_requested_policies())
+            self._reading = asyncio.ensure_future(self.load_and_deliver_requested_policies())
         return future
 
-    async def load_requested_policies(self) -> None:
+    async def load_and_deliver_requested_policies(self) -> None:
         clear_current_caller()
         while self._pending_policies:
             wanted_pairs, self._pending_policies = self._pending_policies, {}

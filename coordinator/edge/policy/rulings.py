@@ -130,7 +130,7 @@ class PolicyRulings:
         snapshot = self._snapshot
         is_search = tool == GATEWAY_SEARCH and await self.can_agent_search_gateway_tools(agent_id, key_id)
         wrapped_tool, wrapped_about = tool, about
-        tool, about = unwrap_gateway_call_tool(tool, about)
+        tool, about = unwrap_gateway_tool_and_text(tool, about)
         through_gateway = self.is_gateway_tool(tool)
         tool = (unwrap_gateway_call_or_none(tool) or tool) if through_gateway else tool
         ruling = by_wrapper = NO_OPINION
@@ -190,7 +190,7 @@ class PolicyRulings:
             return about, HISTORY_UNREAD
         return about.copy_with_call_history(history), NO_OPINION
 
-    async def load_current_rules(self) -> tuple[DecisionRule, ...] | None:
+    async def get_rules_if_current(self) -> tuple[DecisionRule, ...] | None:
         """Return the current rules; None where they are not known for certain just now."""
         await self.refresh_policy_rules()
         return self._snapshot.rules if self._snapshot is not None and self.is_snapshot_current else None
@@ -409,7 +409,7 @@ def load_policy_snapshot() -> PolicySnapshot:
     )
 
 
-def unwrap_gateway_call_tool(tool: str, about: str) -> tuple[str, str]:
+def unwrap_gateway_tool_and_text(tool: str, about: str) -> tuple[str, str]:
     """Return the tool and the text of the call that a call by the gateway's `call_tool` means; others as they are."""
     tool_input = about.tool_input if tool == GATEWAY_CALL and isinstance(about, CallText) else None
     name = tool_input.get("name") if isinstance(tool_input, dict) else None

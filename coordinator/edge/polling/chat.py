@@ -48,7 +48,7 @@ class ChatEndpoint:
             begin_wait_and_record_reading, admission.caller, agent_id, query.get("after", [None])[-1]
         )
         with (
-            self._waits.poll_limit.acquire_slot(admission.caller.name),
+            self._waits.poll_limit.reserve_slot_during_block(admission.caller.name),
             DisconnectWatcher(receive) as disconnect_watcher,
         ):
             answer: dict[str, Any] | None = await self._waits.wait_until(

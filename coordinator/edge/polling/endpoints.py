@@ -62,12 +62,12 @@ class LongPollEndpoint:
                 timeout=settings.RUNNER_POLL_TIMEOUT if has_room else FULL_FOR,
             )
         if disconnect_watcher.happened:
-            await self._threads.run_in_thread(abandon_disconnected_runner_poll, runner_id, answer)
+            await self._threads.run_in_thread(requeue_answer_of_disconnected_runner, runner_id, answer)
             return
         try:
             await admission.require_still_allowed()
         except Exception:  # no answer may arrive: a run that was claimed meanwhile goes back
-            await self._threads.run_in_thread(abandon_disconnected_runner_poll, runner_id, answer)
+            await self._threads.run_in_thread(requeue_answer_of_disconnected_runner, runner_id, answer)
             raise
         if answer is None:
             await send_empty_response(send)
@@ -119,7 +119,7 @@ class LongPollEndpoint:
         timeout: float,
     ) -> dict[str, Any] | None:
         """Wait for an answer; end early, with what the check found meanwhile, if the client goes away."""
-        with self._waits.poll_limit.acquire_slot(admission.caller.name):
+        with self._waits.poll_limit.reserve_slot_during_block(admission.caller.name):
             return await self._waits.wait_until(
                 check,
                 topics=topics,
@@ -169,5 +169,5 @@ def claim_runner_work_if_connected(
     return runners.claim_runner_poll_answer(runner_id, timezone.now(), key=key, takes_runs=has_room)
 
 
-def abandon_disconnected_runner_poll(runner_id: str, answer: dict[str, Any] | None) -> None:
+def requeue_answer_of_disconnected_runner(runner_id: str, answer: dict[str, Any] | None) -> None:
     runners.requeue_undelivered_poll_answer(runner_id, answer, timezone.now())

@@ -72,7 +72,7 @@ class DisconnectWatcher:
             call()
 
     @contextlib.contextmanager
-    def call_on_disconnect(self, call: Callable[[], object]) -> Iterator[None]:
+    def watch_disconnect_during_block(self, call: Callable[[], object]) -> Iterator[None]:
         """Have `call` called if it happens inside this block."""
         self._then.add(call)
         try:
@@ -155,7 +155,7 @@ class LongPollWaiters:
         self._hub.feed.add_watcher()
         try:
             with (
-                disconnect.call_on_disconnect(changed.set)
+                disconnect.watch_disconnect_during_block(changed.set)
                 if disconnect is not None
                 else contextlib.nullcontext()
             ):

@@ -46,7 +46,7 @@ class SignInFlow:
     user: int | None = None
 
 
-def begin_sign_in_flow(
+def begin_flow_and_build_url(
     session: SessionBase, purpose: Purpose, *, secret: str, goal: str, now: datetime, user: int | None = None
 ) -> str:
     """Note a flow in the session and return the address at the provider. `secret` is the hash of the browser's.
@@ -122,7 +122,9 @@ def redeem_and_verify_sign_in(
         code, verifier=flow.verifier, redirect_uri=provider_redirect_uri()
     )
     requested_at = datetime.fromtimestamp(flow.at, UTC)
-    identity = tokens.verify_id_token(answer, nonce=flow.nonce, requested_at=requested_at, now=now)
+    identity = tokens.verify_token_and_build_identity(
+        answer, nonce=flow.nonce, requested_at=requested_at, now=now
+    )
     if flow.purpose != "sign in":
         require_fresh_authentication(identity, flow)
     return identity, str(answer["id_token"])

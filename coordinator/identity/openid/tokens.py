@@ -59,7 +59,7 @@ def redeem_authorization_code(code: str, *, verifier: str, redirect_uri: str) ->
     return run_within_deadline(fetch_token_answer)
 
 
-def verify_id_token(
+def verify_token_and_build_identity(
     answer: dict[str, Any], *, nonce: str, requested_at: datetime, now: datetime
 ) -> OpenIdIdentity:
     """Return whom the ID token in a token endpoint's answer names, once all in it holds. Raises SignInRefused."""
@@ -89,7 +89,7 @@ def verify_id_token(
         raise SignInRefused("the id_token was issued before it was asked for")
     complete = fetch_and_merge_userinfo_claims(claims, answer.get("access_token"))
     require_complete_groups(complete)
-    return build_provider_identity(complete)
+    return build_identity_from_claims(complete)
 
 
 def fetch_and_merge_userinfo_claims(claims: dict[str, Any], access_token: object) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def decode_signed_token(raw: str) -> jwt.Token:
         return jwt.decode(raw, provider.get_or_fetch_provider_keys(refetch=True), registry=registry)
 
 
-def build_provider_identity(claims: dict[str, Any]) -> OpenIdIdentity:
+def build_identity_from_claims(claims: dict[str, Any]) -> OpenIdIdentity:
     subject = claims["sub"]
     if (
         not isinstance(subject, str)

@@ -128,7 +128,7 @@ class Command(BaseCommand):
                 self.import_transcript_line(line, file, reader, taking)
         except OSError as problem:
             self._read.count_unreadable_line(f"unreadable file ({problem.strerror})", str(file.path))
-        taking.add_transcript_line(reader.build_end_of_file_events(taking.now), f"{file.path}:{number}", 0)
+        taking.add_transcript_line(reader.build_end_of_file_lines(taking.now), f"{file.path}:{number}", 0)
         self._read.files += 1
 
     def import_transcript_line(

@@ -303,7 +303,7 @@ class GunicornServer(BaseApplication):  # type: ignore[misc] # gunicorn has no t
             "logger_class": ServerLog,
             "control_socket_disable": True,
             "when_ready": freeze_garbage_collector_for_fork,
-            "post_fork": lambda server, worker: worker.record_early_signals(server.SIG_QUEUE),
+            "post_fork": lambda server, worker: worker.install_early_signal_recorder(server.SIG_QUEUE),
         }
         for name, value in values.items():
             self.cfg.set(name, value)

@@ -102,7 +102,7 @@ def convert_value_to_column_type(
     Raises UnsupportedValue where it is not the same, unless that is wanted.
     """
     try:
-        value, conversion = column_conversion.convert_to_column_value(value, column)
+        value, conversion = column_conversion.convert_column_value_with_note(value, column)
     except UnfitValue as problem:
         raise UnsupportedValue(describe_row_problem(table, raw, str(problem))) from None
     if conversion:
