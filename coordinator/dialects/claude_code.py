@@ -22,7 +22,7 @@ from coordinator.dialects.hooks import (
     call_result_origin,
     format_value_as_text,
     make_event_origin,
-    wrap_as_object,
+    wrap_non_object_value,
 )
 from coordinator.policy.requests import questions
 from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
@@ -132,7 +132,7 @@ class ClaudeHook(AgentHook):
         files = skill_lines.get("files")
         added = {"shell_lines": list(shell.lines), "files": files, "problem": shell.problem}
         return {
-            **(wrap_as_object(tool_input) or {}),
+            **(wrap_non_object_value(tool_input) or {}),
             **{name: value for name, value in added.items() if value},
         }
 
@@ -289,7 +289,7 @@ def build_claude_batch_result_events(build: HookEventBuilder) -> list[DedupedEve
                 "post_tool",
                 uses=["tool_calls"],
                 tool_name=str(call.get("tool_name") or "tool"),
-                tool_input=wrap_as_object(call.get("tool_input")),
+                tool_input=wrap_non_object_value(call.get("tool_input")),
                 tool_output=tool_response if error is None else None,
                 error=error,
                 tool_use_id=call["tool_use_id"],

@@ -32,10 +32,10 @@ from coordinator.dialects.hooks import (
     hook_reported_result_origins,
     make_event_origin,
     make_text_block,
-    text_origins_by_minute,
-    wrap_as_object,
+    text_origins_around_minute,
+    wrap_non_object_value,
 )
-from coordinator.dialects.rewinds import build_rewind_input
+from coordinator.dialects.rewinds import build_rewind_event_input
 from coordinator.dialects.transcript_formats import TranscriptFormat, join_block_texts
 from coordinator.errors import UnprocessableRequest
 from coordinator.importing.lines import BROKEN, SOURCE, ImportedEvent, ImportedLine, UnknownLineKind
@@ -117,7 +117,7 @@ class ConversationTree:
     steps: int = 0
 
     def find_rewind_before_prompt(self, parent: str | None, at: str) -> dict[str, Any] | None:
-        """Return what a prompt at this time left behind, as `build_rewind_input` does; None where it only goes on."""
+        """Return what a prompt at this time left behind (`build_rewind_event_input`); None where it only goes on."""
         left: list[ConversationLine] = []
         uuid = self.last
         while uuid != parent:
@@ -130,7 +130,7 @@ class ConversationTree:
         messages = sum(line.is_spoken for line in left)
         if parent is None or parent not in self.lines or not messages:
             return None
-        return build_rewind_input(self.lines[parent].at, left[-1].at, left[0].at, at, messages)
+        return build_rewind_event_input(self.lines[parent].at, left[-1].at, left[0].at, at, messages)
 
     def add_line(self, uuid: str, line: ConversationLine) -> None:
         """Note a line as the last one of the conversation; a copy of an earlier one is left out."""
@@ -430,7 +430,7 @@ class ClaudeTranscriptLine:
         model = self.message_model if role == "assistant" else None
         typed = role == "user" and self.subagent_label is None
         claims = (
-            text_origins_by_minute(
+            text_origins_around_minute(
                 TYPED, self.claude_session_id, join_block_texts(shown_blocks), self.occurred_at
             )
             if typed
@@ -508,7 +508,7 @@ def remember_and_build_claude_call(
     call_id, tool, call_input = (
         block.get("id"),
         str(block.get("name") or "tool"),
-        wrap_as_object(block.get("input")),
+        wrap_non_object_value(block.get("input")),
     )
     if not isinstance(call_id, str):
         return line.build_line_event("pre_tool", number, tool_name=tool, tool_input=call_input)
@@ -680,7 +680,7 @@ def convert_system_line_to_events(line: ClaudeTranscriptLine) -> Iterator[Import
         return
     if kind in {"compact_boundary", "microcompact_boundary"}:
         about = line.fields.get("compactMetadata") or line.fields.get("microcompactMetadata")
-        yield line.build_line_event("compaction", 0, tool_input=wrap_as_object(about))
+        yield line.build_line_event("compaction", 0, tool_input=wrap_non_object_value(about))
     elif kind == "api_error":
         status_reason = (
             innermost_error_text(line.fields.get("error"))

@@ -18,7 +18,7 @@ from coordinator.dialects.hooks import (
     make_text_block,
     parse_embedded_json,
     result_summary_dedup_origin,
-    text_origins_by_minute,
+    text_origins_around_minute,
 )
 from coordinator.dialects.otlp_records import (
     Meaning,
@@ -47,7 +47,7 @@ def read_codex_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder) 
     text = record.first_text_attribute("prompt")
     if text is None or text == "[REDACTED]" or text.startswith(TITLES):
         return None
-    origins = text_origins_by_minute(
+    origins = text_origins_around_minute(
         TYPED, make.session, text, format_epoch_nanoseconds(record.begins, make.now), about=True
     )
     unless = (hook_coverage_origin(make.session, "prompts"), *origins)
@@ -64,7 +64,7 @@ def read_codex_tokens_log(record: TelemetryRecord, make: TelemetryEventBuilder) 
         record.first_integer_attribute("cached_token_count") or 0,
         record.first_integer_attribute("cache_write_token_count") or 0,
     )
-    return make.build_deduplicated_request_event(
+    return make.build_deduplicated_model_request_event(
         input_tokens=max(0, (record.first_integer_attribute("input_token_count") or 0) - read - written),
         output_tokens=record.first_integer_attribute("output_token_count"),
         cache_read_tokens=read,

@@ -28,9 +28,9 @@ from coordinator.dialects.hooks import (
     make_event_origin,
     make_text_block,
     parse_embedded_json,
-    wrap_as_object,
+    wrap_non_object_value,
 )
-from coordinator.dialects.rewinds import build_rewind_input
+from coordinator.dialects.rewinds import build_rewind_event_input
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
     TranscriptRecord,
@@ -422,7 +422,7 @@ def convert_codex_call_to_hook_form(name: str, call_input: Any) -> tuple[str, di
     tool_input = (
         {"command": call_input}
         if name == "apply_patch" and isinstance(call_input, str)
-        else wrap_as_object(call_input)
+        else wrap_non_object_value(call_input)
     )
     if name not in COMMANDS or tool_input is None:
         return name, tool_input
@@ -449,9 +449,9 @@ def read_codex_web_search(
 ) -> Events:
     """A search that the model's own service ran: there is no more of it than that it was made."""
     call_id, action = find_text_field(payload, "id") or record.key, payload.get("action")
-    yield record.build_imported_call(call_id, "WebSearch", wrap_as_object(action))
+    yield record.build_imported_call(call_id, "WebSearch", wrap_non_object_value(action))
     yield record.build_imported_result(
-        call_id, "WebSearch", wrap_as_object(action), tool_output=payload.get("status")
+        call_id, "WebSearch", wrap_non_object_value(action), tool_output=payload.get("status")
     )
 
 
@@ -591,7 +591,7 @@ def read_codex_rollback(
     left = reader.prompts[-turn_count:]
     del reader.prompts[-turn_count:]
     messages = sum(prompt.messages for prompt in left)
-    tool_input = build_rewind_input(left[0].before, left[0].at, reader.last_at, record.at, messages)
+    tool_input = build_rewind_event_input(left[0].before, left[0].at, reader.last_at, record.at, messages)
     if tool_input is not None:
         yield record.build_imported_event(REWIND, REWIND, tool_input=tool_input)
 

@@ -23,8 +23,8 @@ from coordinator.dialects.hooks import (
     format_value_as_text,
     make_event_origin,
     make_text_block,
-    text_origins_by_minute,
-    wrap_as_object,
+    text_origins_around_minute,
+    wrap_non_object_value,
 )
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
@@ -134,9 +134,12 @@ class CopilotTranscriptReader:
         )
         if call_id is None:
             return
-        tool, tool_input = HOOK_TOOLS.get(tool_name, tool_name), wrap_as_object(fields.get("arguments"))
+        tool, tool_input = (
+            HOOK_TOOLS.get(tool_name, tool_name),
+            wrap_non_object_value(fields.get("arguments")),
+        )
         self.begun[agent, call_id] = tool, tool_input
-        begun_origins = text_origins_by_minute(
+        begun_origins = text_origins_around_minute(
             BEGUN, self.session, format_call_text(tool, tool_input), record.at
         )
         yield record.build_imported_call(copilot_call_id(agent, call_id), tool, tool_input, begun_origins)
@@ -149,7 +152,7 @@ class CopilotTranscriptReader:
         if call_id is None or (agent, call_id) not in self.begun:
             return
         tool, tool_input = self.begun.pop((agent, call_id))
-        ended_origins = text_origins_by_minute(
+        ended_origins = text_origins_around_minute(
             ENDED, self.session, format_call_text(tool, tool_input), record.at
         )
         yield record.build_imported_result(

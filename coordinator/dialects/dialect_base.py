@@ -32,7 +32,7 @@ from coordinator.dialects.hooks import (
     infer_unreadable_hook_name,
     make_event_origin,
     parse_agent_hook,
-    wrap_as_object,
+    wrap_non_object_value,
 )
 from coordinator.importing.lines import ImportedLine, LineReader
 from coordinator.lib import instants
@@ -265,7 +265,7 @@ class Dialect(ABC):
             agent_id=agent_id,
             since_us=instants.instant_to_microseconds(received) if received else 0,
             tool=hook.tool_name,
-            tool_input=wrap_as_object(hook.tool_input),
+            tool_input=wrap_non_object_value(hook.tool_input),
             about=self.call_subject(hook),
             program=self.name,
             is_prompted=hook.name in self.prompts,
@@ -482,7 +482,7 @@ class Dialect(ABC):
             "post_tool",
             uses=hook.fields,
             tool_name=hook.tool_name,
-            tool_input=wrap_as_object(hook.tool_input),
+            tool_input=wrap_non_object_value(hook.tool_input),
             tool_use_id=call_id,
             error=error,
             origin=call_result_origin(hook.session, call_id),

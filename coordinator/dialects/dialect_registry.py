@@ -20,13 +20,13 @@ _LINE_READERS: dict[str, Callable[[str], LineReader]] = {
 }
 
 
-def load_dialect(name: str) -> Dialect:
+def import_dialect_with_line_reader(name: str) -> Dialect:
     dialect: Dialect = import_module(f"coordinator.dialects.{name.replace('-', '_')}").DIALECT
     dialect.line_reader = _LINE_READERS.get(name)
     return dialect
 
 
-DIALECTS = {name: load_dialect(name) for name in AGENT_TITLES}
+DIALECTS = {name: import_dialect_with_line_reader(name) for name in AGENT_TITLES}
 
 
 # The dialect of a transcript's call, by tool name: the first agent that has a tool of that name (Claude Code).

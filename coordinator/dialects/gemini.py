@@ -96,7 +96,7 @@ def build_gemini_turn_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
     hook, text = build.hook, build.hook.text_field("prompt_response")
     text_parts = []
     if text:
-        origins = hooks.text_origins_by_minute(hooks.TURNS_WORDS, hook.session, text, hook.at, about=True)
+        origins = hooks.text_origins_around_minute(hooks.TURNS_WORDS, hook.session, text, hook.at, about=True)
         text_parts = [build.build_hook_message("assistant", text, "prompt_response", unless=origins)]
     return [*text_parts, build.build_hook_event(TURN_END, uses=["prompt", "prompt_response"])]
 

@@ -15,8 +15,8 @@ from coordinator.dialects.hooks import (
     hook_coverage_origin,
     make_text_block,
     parse_embedded_json,
-    text_origins_by_minute,
-    wrap_as_object,
+    text_origins_around_minute,
+    wrap_non_object_value,
 )
 from coordinator.dialects.otlp_records import (
     Meaning,
@@ -41,7 +41,7 @@ def convert_gemini_prompt_log_to_event(
     text = record.first_text_attribute("prompt")
     if text is None:
         return None
-    origins = text_origins_by_minute(
+    origins = text_origins_around_minute(
         TYPED, make.session, text, format_epoch_nanoseconds(record.begins, make.now), about=True
     )
     unless = (hook_coverage_origin(make.session, "prompts"), *origins)
@@ -55,7 +55,7 @@ def convert_gemini_tokens_log_to_event(
     token_counts = {
         name: record.first_integer_attribute(f"{theirs}_token_count") or 0 for name, theirs in names.items()
     }
-    return make.build_deduplicated_request_event(
+    return make.build_deduplicated_model_request_event(
         **normalize_gemini_tokens(token_counts),
         duration_ms=record.first_integer_attribute("duration_ms"),
         usage=UsageDetail(
@@ -77,12 +77,12 @@ def convert_gemini_call_log_to_event(
         error = "Rejected in the terminal."
     embedded_json = parse_embedded_json(record.attributes.get("function_args"))
     text = format_call_text(record.first_text_attribute("function_name") or "tool", embedded_json)
-    origins = text_origins_by_minute(
+    origins = text_origins_around_minute(
         ENDED, make.session, text, format_epoch_nanoseconds(record.begins, make.now), about=True
     )
     unless = (hook_coverage_origin(make.session, "calls"), *origins)
     return build_telemetry_call_result(
-        record, make, None, tool_input=wrap_as_object(embedded_json), error=error, unless=unless
+        record, make, None, tool_input=wrap_non_object_value(embedded_json), error=error, unless=unless
     )
 
 

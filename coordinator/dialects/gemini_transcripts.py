@@ -26,10 +26,10 @@ from coordinator.dialects.hooks import (
     format_value_as_text,
     make_event_origin,
     make_text_block,
-    text_origins_by_minute,
-    wrap_as_object,
+    text_origins_around_minute,
+    wrap_non_object_value,
 )
-from coordinator.dialects.rewinds import build_rewind_input
+from coordinator.dialects.rewinds import build_rewind_event_input
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
     TranscriptRecord,
@@ -100,7 +100,7 @@ class GeminiTranscriptReader:
             name, at = self.message_times.popitem()
             left.append(at)
         previous_message_at = next(reversed(self.message_times.values()), "")
-        tool_input = build_rewind_input(previous_message_at, left[-1], left[0], left[0], len(left))
+        tool_input = build_rewind_event_input(previous_message_at, left[-1], left[0], left[0], len(left))
         if tool_input is None:
             return []
         key = make_event_origin(self.session, REWIND, self.subagent, last, first)
@@ -195,7 +195,7 @@ class GeminiTranscriptReader:
         )
         if answer_text.strip() and self.mark_part_reported_if_new(name, "content"):
             self.words += answer_text
-            so_far = text_origins_by_minute(TURNS_WORDS, self.session, self.words, record.at)
+            so_far = text_origins_around_minute(TURNS_WORDS, self.session, self.words, record.at)
             yield record.build_assistant_message(answer_text, "content", so_far=so_far, is_piece=True)
         calls = fields.get("toolCalls")
         for call in calls if isinstance(calls, list) else []:
@@ -213,17 +213,19 @@ class GeminiTranscriptReader:
         call_id, tool, call_input = (
             find_text_field(call, "id"),
             find_text_field(call, "name") or "tool",
-            wrap_as_object(call.get("args")),
+            wrap_non_object_value(call.get("args")),
         )
         if call_id is None:
             return
         if self.mark_part_reported_if_new(name, "begins", call_id):
-            begun = text_origins_by_minute(BEGUN, self.session, format_call_text(tool, call_input), record.at)
+            begun = text_origins_around_minute(
+                BEGUN, self.session, format_call_text(tool, call_input), record.at
+            )
             yield record.build_imported_call(call_id, tool, call_input, begun)
         status = find_text_field(call, "status")
         if status in OVER and self.mark_part_reported_if_new(name, "ends", call_id):
             at = gemini_timestamp(call, record.at)
-            ended = text_origins_by_minute(ENDED, self.session, format_call_text(tool, call_input), at)
+            ended = text_origins_around_minute(ENDED, self.session, format_call_text(tool, call_input), at)
             yield record.build_imported_result(
                 call_id, tool, call_input, ended, at=at, **gemini_call_result_columns(call, status)
             )

@@ -27,7 +27,7 @@ from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END, call_start_deduplication_origin
 
 PERMISSION_REQUEST = "permission_request"
-# Facts that transcripts, hooks and telemetry all report (text_origins_by_minute).
+# Facts that transcripts, hooks and telemetry all report (text_origins_around_minute).
 TYPED, TURNS_WORDS, BEGUN, ENDED, SPENT = "typed", "a turn's words", "a call begins", "a call ends", "tokens"
 MINUTE_US = 60_000_000
 # The same text within this time is the same hook posted twice; later it may be a new message.
@@ -419,7 +419,7 @@ def assistant_text_origin(session: str, subagent: str | None, prompt_id: str | N
     return make_event_origin(session, "words", subagent, prompt_id, " ".join(text.split()))
 
 
-def text_origins_by_minute(
+def text_origins_around_minute(
     kind: str, session: str, text: str, at: str, *, about: bool = False
 ) -> tuple[str, ...]:
     """Return the origins of a text that was reported in this minute (`at`, canonical), or about then, a minute
@@ -505,7 +505,7 @@ class HookEventBuilder:
             values["claims"] = (call_result_origin(hook.session, call_id),) if ends else ()
             if not ends and tool.startswith(PREFIX):
                 values["claims"] = values["unless"] = (
-                    call_start_deduplication_origin(call_id, wrap_as_object(hook.tool_input)),
+                    call_start_deduplication_origin(call_id, wrap_non_object_value(hook.tool_input)),
                 )
         if not call_id or call_id.startswith(MADE_CALL):
             values["claims"] = (*values.get("claims", ()), hook_coverage_origin(hook.session, "calls"))
@@ -513,7 +513,7 @@ class HookEventBuilder:
                 ENDED if event_type == "post_tool" else BEGUN,
                 format_call_text(tool, hook.tool_input),
             )
-            values["unless"] = text_origins_by_minute(end_kind, hook.session, text, hook.at, about=True)
+            values["unless"] = text_origins_around_minute(end_kind, hook.session, text, hook.at, about=True)
         duration = hook.fields.get("duration_ms")
         if isinstance(duration, int | float) and not isinstance(duration, bool) and 0 <= duration < 2**53:
             values["duration_ms"] = int(duration)
@@ -522,7 +522,7 @@ class HookEventBuilder:
             event_type,
             uses=[*uses, "tool_name", "tool_use_id"],
             tool_name=tool,
-            tool_input=wrap_as_object(hook.tool_input),
+            tool_input=wrap_non_object_value(hook.tool_input),
             tool_use_id=call_id,
             **values,
         )
@@ -542,7 +542,7 @@ def make_text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def wrap_as_object(value: Any) -> dict[str, Any] | None:
+def wrap_non_object_value(value: Any) -> dict[str, Any] | None:
     """Return a call's input as an object, as the events table wants it."""
     return value if isinstance(value, dict) or value is None else {"value": value}
 
@@ -587,7 +587,7 @@ def build_prompt_events(build: HookEventBuilder) -> list[DedupedEvent]:
     text, claims = build.hook.text_field("prompt"), prompt_claim_origins(build.hook)
     if text is None:
         return []
-    origins = text_origins_by_minute(TYPED, build.hook.session, text, build.hook.at, about=True)
+    origins = text_origins_around_minute(TYPED, build.hook.session, text, build.hook.at, about=True)
     return [build.build_hook_message("user", text, "prompt", claims=claims, unless=origins)]
 
 
@@ -640,7 +640,7 @@ def build_permission_request_events(build: HookEventBuilder) -> list[DedupedEven
             PERMISSION_REQUEST,
             uses=uses,
             tool_name=hook.tool_name,
-            tool_input=wrap_as_object(hook.tool_input),
+            tool_input=wrap_non_object_value(hook.tool_input),
         )
     ]
 

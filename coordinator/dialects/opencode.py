@@ -151,12 +151,12 @@ def build_opencode_call_result_events(build: HookEventBuilder) -> list[DedupedEv
         build.build_hook_event(
             "post_tool",
             tool_name=hook.event_text_property_at_path("part", "tool") or "tool",
-            tool_input=hooks.wrap_as_object(hook.event_property_at_path("part", "state", "input")),
+            tool_input=hooks.wrap_non_object_value(hook.event_property_at_path("part", "state", "input")),
             tool_output=None if failed else hook.event_property_at_path("part", "state", "output"),
             error=(hook.event_text_property_at_path("part", "state", "error") or "The call failed.")
             if failed
             else None,
-            exit_code=code if is_exact_integer(code) else None,
+            exit_code=code if is_safe_integer(code) else None,
             duration_ms=opencode_part_elapsed_ms(hook.event_property_at_path("part", "state", "time")),
             tool_use_id=call_id,
             origin=call_result_origin(hook.session, call_id),
@@ -164,14 +164,14 @@ def build_opencode_call_result_events(build: HookEventBuilder) -> list[DedupedEv
     ]
 
 
-def is_exact_integer(value: Any) -> TypeGuard[int]:
+def is_safe_integer(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < EXACT_BELOW
 
 
 def opencode_part_elapsed_ms(times: Any) -> int | None:
     """Return the milliseconds between the start and the end of a part."""
     start, end = (times.get("start"), times.get("end")) if isinstance(times, dict) else (None, None)
-    return end - start if is_exact_integer(start) and is_exact_integer(end) and end >= start else None
+    return end - start if is_safe_integer(start) and is_safe_integer(end) and end >= start else None
 
 
 def build_opencode_usage_events(build: HookEventBuilder) -> list[DedupedEvent]:
@@ -184,7 +184,7 @@ def build_opencode_usage_events(build: HookEventBuilder) -> list[DedupedEvent]:
 
     def token_count(*path: str) -> int | None:
         value = hook.event_property_at_path("info", "tokens", *path)
-        return value if is_exact_integer(value) and value >= 0 else None
+        return value if is_safe_integer(value) and value >= 0 else None
 
     written, thought = token_count("output"), token_count("reasoning")
     return [
@@ -232,7 +232,7 @@ def build_opencode_turn_end_events(build: HookEventBuilder) -> list[DedupedEvent
 
 def build_opencode_permission_events(build: HookEventBuilder) -> list[DedupedEvent]:
     hook, name = build.hook, opencode_event_origin(build, "event", build.hook.text_field("event_id"))
-    request_input = hooks.wrap_as_object(hook.tool_input)
+    request_input = hooks.wrap_non_object_value(hook.tool_input)
     uses = ["tool_name", "tool_input"]
     return [
         build.build_hook_event(

@@ -19,7 +19,7 @@ from coordinator.dialects.hooks import (
     format_value_as_text,
     make_event_origin,
     make_text_block,
-    wrap_as_object,
+    wrap_non_object_value,
 )
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
@@ -207,7 +207,7 @@ def iterate_opencode_call_events(
     state_fields = state if isinstance(state, dict) else {}
     call_id, tool = find_text_field(part, "callID") or name, find_text_field(part, "tool") or "tool"
     call_input, status, times = (
-        wrap_as_object(state_fields.get("input")),
+        wrap_non_object_value(state_fields.get("input")),
         state_fields.get("status"),
         state_fields.get("time"),
     )

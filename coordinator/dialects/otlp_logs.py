@@ -18,7 +18,7 @@ from coordinator.dialects.hooks import (
     make_event_origin,
     make_text_block,
     parse_embedded_json,
-    wrap_as_object,
+    wrap_non_object_value,
 )
 from coordinator.dialects.otlp_common import (
     BY_PREFIX,
@@ -217,7 +217,7 @@ def convert_claude_result_log_to_event(
         record,
         make,
         call_id,
-        tool_input=wrap_as_object(parse_embedded_json(record.attributes.get("tool_input"))),
+        tool_input=wrap_non_object_value(parse_embedded_json(record.attributes.get("tool_input"))),
         error=None if worked else record.first_text_attribute("error", "error_type") or "The call failed.",
         origin=call_result_origin(make.session, call_id),
     )

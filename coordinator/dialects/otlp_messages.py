@@ -139,7 +139,7 @@ def read_tool_span_input_and_output(record: TelemetryRecord) -> tuple[Any, Any]:
     return tool_input, tool_output
 
 
-def last_text_of_person(parts: Iterable[SpokenPart]) -> str:
+def trailing_user_text(parts: Iterable[SpokenPart]) -> str:
     """Return the text of the last message to a model, if a person wrote it; results of tools are nobody's words."""
     texts: list[str] = []
     for part in reversed(list(parts)):

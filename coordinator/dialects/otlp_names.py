@@ -73,7 +73,7 @@ def classify_span_role(span: TelemetryRecord) -> str | None:
     """Return what a span is of: `model`, `tool`, `agent` (it holds others), or None for none of these."""
     operation = span.first_text_attribute("gen_ai.operation.name")
     kind = span.first_text_attribute("openinference.span.kind", "traceloop.span.kind")
-    vercel = vercel_operation(span)
+    vercel = vercel_operation_name_or_empty(span)
     if operation == "execute_tool" or kind in {"TOOL", "tool"} or vercel == VERCEL_TOOL_CALL:
         return "tool"
     if (
@@ -88,7 +88,7 @@ def classify_span_role(span: TelemetryRecord) -> str | None:
     return "agent" if is_container else None
 
 
-def vercel_operation(span: TelemetryRecord) -> str:
+def vercel_operation_name_or_empty(span: TelemetryRecord) -> str:
     """Return the operation of the Vercel AI SDK that a span is of; an empty text for another's span."""
     named = span.first_text_attribute("operation.name") or ""
     return span.first_text_attribute("ai.operationId") or named.split(" ")[0]
@@ -96,7 +96,7 @@ def vercel_operation(span: TelemetryRecord) -> str:
 
 def is_agent_span(span: TelemetryRecord) -> bool:
     """Say whether a span holds all that an agent does for one prompt, or a part of it."""
-    return classify_span_role(span) == "agent" or vercel_operation(span) in VERCEL_OUTER
+    return classify_span_role(span) == "agent" or vercel_operation_name_or_empty(span) in VERCEL_OUTER
 
 
 def is_model_client_span(span: TelemetryRecord) -> bool:

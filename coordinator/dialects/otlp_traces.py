@@ -18,7 +18,7 @@ from coordinator.dialects.hooks import (
     make_event_origin,
     make_text_block,
     parse_embedded_json,
-    wrap_as_object,
+    wrap_non_object_value,
 )
 from coordinator.dialects.otlp_common import (
     OmittedRecordCounts,
@@ -38,10 +38,10 @@ from coordinator.dialects.otlp_messages import (
     RESULT,
     TEXT,
     SpokenPart,
-    last_text_of_person,
     read_messages_of_model,
     read_messages_to_model,
     read_tool_span_input_and_output,
+    trailing_user_text,
     unwrap_tool_result,
 )
 from coordinator.dialects.otlp_names import (
@@ -56,7 +56,7 @@ from coordinator.dialects.otlp_names import (
     is_agent_span,
     is_ai_span,
     is_model_client_span,
-    vercel_operation,
+    vercel_operation_name_or_empty,
 )
 from coordinator.dialects.otlp_records import (
     INPUT_TOKENS,
@@ -113,7 +113,7 @@ def convert_otlp_traces_to_reports(
         ):
             emitter = TelemetryEmitter(str(span.resource.get("service.name") or ""), span.scope)
             notes.add_omission(OmissionKind.SPAN, span.name or "a span without a name", emitter)
-        if end := build_session_end_report(span, session, now):
+        if end := find_session_end_report(span, session, now):
             ends.append(end)
     return reports + ends  # what a session's spans report goes before its end
 
@@ -219,7 +219,7 @@ class SpanTree:
                 for part in of_model:
                     if part.kind == CALL:
                         self._calls.setdefault((span.trace, part.tool_name), []).append((part, is_client))
-                for part in list_newest_tool_results(to_model):
+                for part in list_trailing_tool_results(to_model):
                     self._results[span.trace, part.call_id] = part.value
 
     def list_ancestor_span_ids(self, span: TelemetryRecord) -> list[str]:
@@ -314,13 +314,13 @@ def repeating_span_origin(trace: str, span: str) -> str:
 def read_span_messages(span: TelemetryRecord) -> tuple[list[SpokenPart], list[SpokenPart]]:
     """Return what was said to a model and by it. Of agents' spans only the Vercel AI SDK's add something."""
     if find_agent_program_of_record(span) is not None or not (
-        classify_span_role(span) == "model" or vercel_operation(span)
+        classify_span_role(span) == "model" or vercel_operation_name_or_empty(span)
     ):
         return [], []
     return read_messages_to_model(span), read_messages_of_model(span)
 
 
-def build_session_end_report(span: TelemetryRecord, session: str, now: datetime) -> SessionReport | None:
+def find_session_end_report(span: TelemetryRecord, session: str, now: datetime) -> SessionReport | None:
     """Return the end of a session that ends with this span; it makes no session of a trace that held nothing else.
 
     Such a span is a root span that runs an agent, or whose trace is the whole session. A request to a model without a
@@ -460,7 +460,7 @@ def build_tool_span_events(
         call_id = call_id or (requested_call.call_id if is_client else None)
     call: dict[str, Any] = {
         "tool_name": tool,
-        "tool_input": wrap_as_object(tool_input),
+        "tool_input": wrap_non_object_value(tool_input),
         "tool_use_id": call_id or f"span:{span.span}",
     }
     return [
@@ -512,7 +512,7 @@ def iterate_model_message_events(
     `with_calls`: yield also the calls that the model asks for and the results that it is given. That is where nobody
     else traces them: in a provider's client, and in a request without a parent.
     """
-    if text := last_text_of_person(to_model):
+    if text := trailing_user_text(to_model):
         # The same words said again are a message of their own: there are more of them before.
         user_text_count = sum(part.role == "user" and part.kind == TEXT for part in to_model)
         key = make_event_origin("span", record.trace, "asked", user_text_count, text)
@@ -526,7 +526,7 @@ def iterate_model_message_events(
     if not with_calls:
         return
     names = {part.call_id: part.tool_name for part in to_model if part.kind == CALL}
-    for part in list_newest_tool_results(to_model):
+    for part in list_trailing_tool_results(to_model):
         yield make.build_telemetry_event(
             "post_tool",
             tool_name=part.tool_name or names.get(part.call_id) or "tool",
@@ -542,7 +542,7 @@ def iterate_model_message_events(
             "pre_tool",
             at=ended,
             tool_name=part.tool_name or "tool",
-            tool_input=wrap_as_object(part.value),
+            tool_input=wrap_non_object_value(part.value),
             tool_use_id=call_id,
             origin=make_event_origin("message", "call", call_id),
             claims=traced_call_origins("message", "begins", call_id),
@@ -550,7 +550,7 @@ def iterate_model_message_events(
         )
 
 
-def list_newest_tool_results(to_model: list[SpokenPart]) -> list[SpokenPart]:
+def list_trailing_tool_results(to_model: list[SpokenPart]) -> list[SpokenPart]:
     """Return the results at the end of what was said to a model; those before were given to it earlier."""
     results: list[SpokenPart] = []
     for part in reversed(to_model):

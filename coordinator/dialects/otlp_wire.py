@@ -29,7 +29,7 @@ UNREADABLE = "The body is not the protobuf message that this address expects."
 _SIZES = {1: 8, 5: 4}  # of the wire types with a fixed length
 
 
-def decode_otlp_request(kind: str, raw: bytes) -> dict[str, Any]:
+def decode_otlp_protobuf_as_json(kind: str, raw: bytes) -> dict[str, Any]:
     """Return the request (`logs`, `traces` or `metrics`) as its JSON would be. Raises BadRequest."""
     try:
         return protobuf_message_as_json(REQUESTS[kind].FromString(raw))
@@ -45,7 +45,7 @@ def estimate_decoded_bytes(kind: str, raw: bytes, most: int) -> int:
     descriptor: Any = REQUESTS[kind].DESCRIPTOR
     most_messages = max(0, most - 3 * len(raw)) // MESSAGE
     # Each message has one; texts hold such bytes, too.
-    messages = sum(raw.count(tag) for tag in message_tag_bytes(descriptor))
+    messages = sum(raw.count(tag) for tag in nested_message_tag_bytes(descriptor))
     if messages > most_messages:
         messages = 0
         try:
@@ -81,7 +81,7 @@ def submessage_types_by_field_number(descriptor: Descriptor) -> dict[int, Descri
 
 
 @cache
-def message_tag_bytes(descriptor: Descriptor) -> frozenset[bytes]:
+def nested_message_tag_bytes(descriptor: Descriptor) -> frozenset[bytes]:
     """Return the bytes that a message inside such a request can begin with on the wire."""
     seen_descriptors, pending_descriptors = {descriptor.full_name: descriptor}, [descriptor]
     while pending_descriptors:

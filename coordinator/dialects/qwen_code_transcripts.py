@@ -22,8 +22,8 @@ from coordinator.dialects.hooks import (
     format_value_as_text,
     make_event_origin,
     make_text_block,
-    text_origins_by_minute,
-    wrap_as_object,
+    text_origins_around_minute,
+    wrap_non_object_value,
 )
 from coordinator.dialects.qwen_code import SOURCE
 from coordinator.dialects.transcript_formats import (
@@ -100,13 +100,13 @@ class QwenTranscriptReader:
             call = part.get("functionCall")
             call_id = find_text_field(call, "id")
             if isinstance(call, dict) and call_id is not None:
-                tool, tool_input = resolve_qwen_call(call)
+                tool, tool_input = resolve_qwen_tool_and_input(call)
                 self.begun[call_id] = tool, tool_input
-                begun_origins = text_origins_by_minute(
+                begun_origins = text_origins_around_minute(
                     BEGUN, self.session, format_call_text(tool, tool_input), record.at
                 )
                 yield record.build_imported_call(
-                    qwen_call_id(record, call_id), tool, tool_input, begun_origins
+                    qualify_qwen_call_id(record, call_id), tool, tool_input, begun_origins
                 )
         usage = fields.get("usageMetadata")
         if isinstance(usage, dict):
@@ -122,11 +122,11 @@ class QwenTranscriptReader:
             if not isinstance(response_part, dict) or call_id is None or call_id not in self.begun:
                 continue
             tool, tool_input = self.begun.pop(call_id)
-            ended_origins = text_origins_by_minute(
+            ended_origins = text_origins_around_minute(
                 ENDED, self.session, format_call_text(tool, tool_input), record.at
             )
             yield record.build_imported_result(
-                qwen_call_id(record, call_id),
+                qualify_qwen_call_id(record, call_id),
                 tool,
                 tool_input,
                 ended_origins,
@@ -164,16 +164,16 @@ def iterate_qwen_texts_and_thoughts(fields: dict[str, Any]) -> Iterator[tuple[st
             yield text, part.get("thought") is True
 
 
-def qwen_call_id(record: TranscriptRecord, call_id: str) -> str:
+def qualify_qwen_call_id(record: TranscriptRecord, call_id: str) -> str:
     """Return a call's id in its session: sub-agents count theirs by themselves."""
     return call_id if record.subagent is None else f"{record.subagent} {call_id}"
 
 
-def resolve_qwen_call(call: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
+def resolve_qwen_tool_and_input(call: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
     """Return the tool that is called, and its input."""
-    tool, tool_input = find_text_field(call, "name") or "tool", wrap_as_object(call.get("args"))
+    tool, tool_input = find_text_field(call, "name") or "tool", wrap_non_object_value(call.get("args"))
     if tool == DEFERRED and tool_input and (deferred := find_text_field(tool_input, "name")):
-        return deferred, wrap_as_object(tool_input.get("arguments"))
+        return deferred, wrap_non_object_value(tool_input.get("arguments"))
     return tool, tool_input
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from coordinator.lib import instants
 
 
-def build_rewind_input(
+def build_rewind_event_input(
     previous_message_at: str, left_from: str, left_until: str, resumed_at: str, messages: int
 ) -> dict[str, Any] | None:
     """Return what the event of a rewind says; None where the times cannot be read.

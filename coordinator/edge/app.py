@@ -25,7 +25,7 @@ from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.bodies import RequestBodies
 from coordinator.edge.http.body_intake import RequestBodyIntake
 from coordinator.edge.http.bridge import STOPPING, DjangoBridge
-from coordinator.edge.http.client_addresses import find_client_network, get_client_address
+from coordinator.edge.http.client_addresses import client_network_or_address, get_client_address
 from coordinator.edge.http.messages import (
     OPERATION,
     ClientDisconnected,
@@ -181,7 +181,7 @@ class Application:
             "wait_for_chat_messages": self.chat.wait_for_chat_messages,
             "post_hook": self.route_hook_request,
             "tell_updates": driving.receive_session_updates,
-            "ask_for_agent": driving.answer_permission_question,
+            "ask_for_agent": driving.receive_permission_question_and_wait,
             "withdraw_for_agent": driving.withdraw_permission_question,
             "mcp_collection_post": self.gateway.handle_post_to_collection,
             "mcp_collection_get": self.gateway.stream_collection_tool_updates,
@@ -189,7 +189,7 @@ class Application:
             "mcp_server_post": self.gateway.handle_post_to_server,
             "mcp_beside_cancel": self.gateway.local_calls.cancel_local_call,
             "mcp_beside_end": self.gateway.local_calls.record_local_call_end,
-            "mcp_beside_listing": self.gateway.local_calls.handle_local_tool_listing,
+            "mcp_beside_listing": self.gateway.local_calls.store_listing_and_send_visible,
             "mcp_server_get": self.gateway.stream_server_messages,
             "mcp_server_delete": self.gateway.delete_server_session,
         }
@@ -199,7 +199,7 @@ class Application:
         if scope["type"] == "lifespan":
             await self.run_lifespan(receive, send)
         elif scope["type"] == "http":
-            CALLER.set(f"address:{find_client_network(get_client_address(scope).address)}")
+            CALLER.set(f"address:{client_network_or_address(get_client_address(scope).address)}")
             request = ObservedRequest(scope, send)
             body = UnreadRequestBody(scope, receive, request.send)
             try:

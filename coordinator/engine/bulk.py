@@ -13,7 +13,9 @@ from coordinator.engine import is_sqlite
 FEW = 10  # pairs of rows that PostgreSQL takes by one statement: with COPY one event takes a quarter longer
 
 
-def insert_new_rows(table: str, columns: Sequence[str], rows: Sequence[list[Any]]) -> Sequence[int]:
+def insert_rows_and_return_ids(
+    table: str, columns: Sequence[str], rows: Sequence[list[Any]]
+) -> Sequence[int]:
     """Insert rows into a table whose `id` counts up, as `insert_rows_with_ids` does; return their new ids."""
     if not is_sqlite():
         with connection.cursor() as cursor:
@@ -31,7 +33,7 @@ def insert_new_rows(table: str, columns: Sequence[str], rows: Sequence[list[Any]
     return range(last - len(rows) + 1, last + 1)
 
 
-def insert_row_pairs(
+def insert_rows_into_two_tables(
     table: str,
     columns: Sequence[str],
     rows: Sequence[tuple[list[Any], list[Any]]],
@@ -40,12 +42,12 @@ def insert_row_pairs(
     key: str,
     second_columns: Sequence[str],
 ) -> Sequence[int]:
-    """Insert the first of each pair as `insert_new_rows` does, the second into `second_table`.
+    """Insert the first of each pair as `insert_rows_and_return_ids` does, the second into `second_table`.
 
     The second has the id of the first as its `key`. Returns the new ids.
     """
     if is_sqlite() or len(rows) > FEW:
-        ids = insert_new_rows(table, columns, [row for row, _ in rows])
+        ids = insert_rows_and_return_ids(table, columns, [row for row, _ in rows])
         insert_rows_with_ids(second_table, key, second_columns, ids, (row for _, row in rows))
         return ids
     pairs = [
@@ -95,9 +97,9 @@ def insert_rows_with_ids(
 ) -> None:
     """Insert a row for each id.
 
-    On SQLite one statement for all: fewer steps, and so fewer hand-overs of the interpreter lock; `ids` are
-    successive there, as `insert_new_rows` gives them. Raises Django's errors on both: Django wraps no COPY by
-    itself, and psycopg's own would pass for a mistake where the database is only away.
+    On SQLite one statement for all: fewer steps, and so fewer hand-overs of the interpreter lock; `ids` are successive
+    there, as `insert_rows_and_return_ids` gives them. Raises Django's errors on both: Django wraps no COPY by itself,
+    and psycopg's own would pass for a mistake where the database is only away.
     """
     if is_sqlite():
         with connection.cursor() as cursor:

@@ -32,7 +32,7 @@ def iterate_opencode_lines(transcript: TranscriptFile) -> Iterator[TranscriptLin
     """
     is_file = transcript.path.suffix == ".json"
     storage_files = (
-        iterate_lines_of_storage_folder(transcript.path)
+        iterate_lines_of_opencode_session(transcript.path)
         if is_file
         else iterate_opencode_database_lines(transcript.path)
     )
@@ -114,7 +114,7 @@ def decode_message_text(value: Any) -> str:
 # --- files, as older versions keep them -----------------------------------------------------------------------
 
 
-def iterate_lines_of_storage_folder(path: Path) -> Iterator[Body]:
+def iterate_lines_of_opencode_session(path: Path) -> Iterator[Body]:
     """Yield what belongs to `storage/session/PROJECT/SESSION.json`."""
     storage, session = path.parents[2], path.stem
     try:

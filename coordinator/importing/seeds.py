@@ -34,7 +34,7 @@ SEEDS: Mapping[str, Mapping[tuple[str, ...], Row]] = {
 }
 
 
-def is_seed_row(table: str, key: tuple[Any, ...], row: Row) -> bool:
+def is_unchanged_seed_row(table: str, key: tuple[Any, ...], row: Row) -> bool:
     """Say whether a row (values as `values.to_compare` gives them) is as the migrations made it."""
     seed = SEEDS.get(table, {}).get(key)
     return seed is not None and all(row.get(name) == value for name, value in seed.items() if name in row)

@@ -104,7 +104,7 @@ def load(events: int, sessions: int, now: datetime) -> float:
     while batch := list(islice(rows, BATCH)):
         began = time.perf_counter()
         with transaction.atomic():
-            bulk.insert_row_pairs(
+            bulk.insert_rows_into_two_tables(
                 "events", EVENT, batch, second_table="event_context", key="event_id", second_columns=CONTEXT
             )
         took += time.perf_counter() - began

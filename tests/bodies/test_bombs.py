@@ -121,7 +121,11 @@ def test_a_large_export_of_texts_is_no_bomb() -> None:
     began = time.thread_time()
     assert otlp_wire.estimate_decoded_bytes("logs", body, most) < most
     assert (
-        len(otlp_wire.decode_otlp_request("logs", body)["resourceLogs"][0]["scopeLogs"][0]["logRecords"])
+        len(
+            otlp_wire.decode_otlp_protobuf_as_json("logs", body)["resourceLogs"][0]["scopeLogs"][0][
+                "logRecords"
+            ]
+        )
         == 80
     )
     assert time.thread_time() - began < 2
@@ -136,7 +140,7 @@ def test_values_in_values_are_refused_when_they_are_too_deep(levels: int) -> Non
             break
     body = field(1, field(2, field(2, field(5, value))))
     with pytest.raises(BadRequest):
-        otlp_wire.decode_otlp_request("logs", body)
+        otlp_wire.decode_otlp_protobuf_as_json("logs", body)
 
 
 BROKEN = {
@@ -151,6 +155,6 @@ BROKEN = {
 @pytest.mark.parametrize("raw", BROKEN.values(), ids=BROKEN)
 def test_what_is_no_protobuf_is_refused_and_looking_at_it_raises_nothing_else(raw: bytes) -> None:
     with pytest.raises(BadRequest):
-        otlp_wire.decode_otlp_request("logs", raw)
+        otlp_wire.decode_otlp_protobuf_as_json("logs", raw)
     with contextlib.suppress(BadRequest):
         otlp_wire.estimate_decoded_bytes("logs", raw + b"\x0a" * 10, 0)

@@ -108,7 +108,7 @@ def test_an_answer_that_trickles_has_a_clock_and_a_stream_a_bound() -> None:
         port = server.sockets[0].getsockname()[1]
         answer = await ask("POST")
         with pytest.raises(UpstreamFailed, match="did not end its answer within"):
-            await upstreams.relay_until_response(answer, 1, None, within=0.05)
+            await upstreams.relay_events_before_response(answer, 1, None, within=0.05)
         answer.close()
         answer = await ask("GET")
         with pytest.raises(UpstreamFailed, match="streamed more than 100 bytes"):

@@ -285,7 +285,7 @@ def test_what_stops_a_call_between_its_decision_and_the_answer_stops_a_cached_an
         prepare_call_cache_entry=prepare_call_cache_entry,
         audit_and_build_cached_response=audit_and_build_cached_response,
     )
-    limiter: Any = SimpleNamespace(consume_call_rates_or_raise=pass_limits)
+    limiter: Any = SimpleNamespace(enforce_rates_and_circuit_breaker=pass_limits)
     unused: Any = None
     sender = UpstreamSender(unused, unused, unused, unused, limiter, cache=cache, server_requests=unused)
     with pytest.raises(BrakedMeanwhile):

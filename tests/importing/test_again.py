@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from coordinator.importing.column_conversion import model_columns_by_name, normalize_value_for_comparison
-from coordinator.importing.seeds import SEEDS, is_seed_row
+from coordinator.importing.seeds import SEEDS, is_unchanged_seed_row
 from coordinator.models import Agent, Event, PluginConfig, PluginSetting, Session
 from tests.importing.sources import AGENT, EVENT, RUN, SESSION, add, brought, database, kept, newest
 from tests.secrets.corpus import SECRETS
@@ -82,7 +82,7 @@ def test_the_seeds_are_those_of_a_new_database() -> None:
             for row in found
         }
         assert set(standing) == set(rows)
-        assert all(is_seed_row(table, key, row) for key, row in standing.items())
+        assert all(is_unchanged_seed_row(table, key, row) for key, row in standing.items())
 
 
 def of_an_owner(path: Path) -> None:

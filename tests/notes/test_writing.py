@@ -180,7 +180,7 @@ def test_an_answer_that_waits_no_longer_leaves_its_notes_to_the_next_one() -> No
 
     async def answers() -> tuple[str, str]:
         edge = PendingNotes(cast(Any, SimpleNamespace(listeners=[])), threads)
-        assert await edge.has_pending_notes()
+        assert await edge.has_notes_for_any_session()
         with writing(session):
             first = await edge.consume_session_notes(session.pk, "its hook")
         second = await edge.consume_session_notes(

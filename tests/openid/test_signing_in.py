@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.http import HttpResponse
 
 from coordinator.actions.people import users
-from coordinator.edge.http.auth import load_session_viewer
+from coordinator.edge.http.auth import require_viewer_of_session
 from coordinator.errors import Unauthorized
 from coordinator.identity.actors import system_actor
 from coordinator.identity.roles import highest_role
@@ -189,11 +189,11 @@ def test_turning_passwords_off_ends_what_one_began(visitor: Visitor, bob: User, 
     settings.PASSWORD_SIGN_IN = False
     assert visitor.client.get("/ui/approvals/").headers["Location"].startswith("/ui/sign-in/")
     with pytest.raises(Unauthorized):
-        load_session_viewer(visitor.client.cookies["signalbox_session"].value)
+        require_viewer_of_session(visitor.client.cookies["signalbox_session"].value)
     form = {"confirm_password": "pw", "new_proof": visitor.secret}
     assert visitor.client.post("/ui/sign-in/again/", form).headers["Location"].startswith("/ui/sign-in/")
     assert there.client.get("/ui/approvals/").status_code == 200
-    assert load_session_viewer(there.client.cookies["signalbox_session"].value).username == "anna"
+    assert require_viewer_of_session(there.client.cookies["signalbox_session"].value).username == "anna"
 
 
 def test_who_gives_it_up_and_enters_a_password_is_signed_in_for_as_long_as_ever(

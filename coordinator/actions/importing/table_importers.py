@@ -408,7 +408,7 @@ class EventImport(TableImport):
     def insert_rows(self, candidates: list[ImportCandidate]) -> None:
         names = list(candidates[0].row)
         received = instants.instant_to_microseconds(self.job.now)
-        bulk.insert_row_pairs(
+        bulk.insert_rows_into_two_tables(
             "events",
             names,
             [

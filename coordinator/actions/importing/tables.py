@@ -255,10 +255,10 @@ class TableImport:
             different = [
                 c for c in compared if compared_row[c] != stored_row[c] and c not in self.table.loose
             ]
-            if not different or seeds.is_seed_row(self.table.name, key, compared_row):
+            if not different or seeds.is_unchanged_seed_row(self.table.name, key, compared_row):
                 self.outcome.present += 1
                 present.append(candidate)
-            elif seeds.is_seed_row(self.table.name, key, stored_row):
+            elif seeds.is_unchanged_seed_row(self.table.name, key, stored_row):
                 self.replace_seed_row(candidate, stored_row, present)
             else:
                 self.record_row_conflict(candidate, different)

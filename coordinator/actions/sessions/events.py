@@ -221,7 +221,7 @@ def insert_events_and_record_usage(
     if not waiting:
         return
     rows = [row for _, _, row in waiting]
-    ids = bulk.insert_row_pairs(
+    ids = bulk.insert_rows_into_two_tables(
         "events",
         EVENT_COLUMNS,
         rows,

@@ -128,7 +128,7 @@ class CombinedServersEndpoint:
         if exchange.message.is_response:
             await self.forward_client_response(exchange)
         elif not exchange.message.is_request:
-            await self.handle_client_notification(exchange)
+            await self.forward_and_accept_client_notification(exchange)
         elif exchange.message.method in ways:
             await ways[exchange.message.method](exchange)
         else:
@@ -158,7 +158,7 @@ class CombinedServersEndpoint:
         exchange.line.extra.append((b"mcp-session-id", client.session_id.encode()))
         value = {
             "protocolVersion": version,
-            "capabilities": {"tools": {"listChanged": True}} | await self.build_resources_capability(),
+            "capabilities": {"tools": {"listChanged": True}} | await self.load_resources_capability(),
             "serverInfo": ABOUT,
             "instructions": COLLECTION_INSTRUCTIONS if exchange.collection else INSTRUCTIONS,
         }
@@ -168,8 +168,7 @@ class CombinedServersEndpoint:
         value = {
             "resultType": "complete",
             "supportedVersions": [STATELESS, *VERSIONS],
-            "capabilities": {"tools": {}, "extensions": {TASKS: {}}}
-            | await self.build_resources_capability(),
+            "capabilities": {"tools": {}, "extensions": {TASKS: {}}} | await self.load_resources_capability(),
             "serverInfo": ABOUT,
             "instructions": COLLECTION_INSTRUCTIONS if exchange.collection else INSTRUCTIONS,
             "ttlMs": 60_000,
@@ -177,7 +176,7 @@ class CombinedServersEndpoint:
         }
         await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
 
-    async def build_resources_capability(self) -> dict[str, Any]:
+    async def load_resources_capability(self) -> dict[str, Any]:
         """Return the capability by which clients read the rest of long results, where results have a limit."""
         is_limited = await self._threads.run_in_thread(call_limits.has_any_server_result_limit)
         return {"resources": {}} if is_limited else {}
@@ -278,7 +277,7 @@ class CombinedServersEndpoint:
             except (UpstreamFailed, UnreadableListing, SignalboxError, TimeoutError):
                 return server.name, None
 
-    async def handle_client_notification(self, exchange: Exchange) -> None:
+    async def forward_and_accept_client_notification(self, exchange: Exchange) -> None:
         """Take a client's notification; what its servers have to know is passed on to them."""
         if exchange.client is not None and exchange.message.method in FOR_SERVERS:
             await self.send_to_linked_upstream_servers(exchange, exchange.message.raw)
@@ -431,7 +430,7 @@ class CombinedServersEndpoint:
         is_known_server: bool,
     ) -> None:
         """Have a refusal audited with its problem, and answer its text as an error of the parameters."""
-        await self._refusals.audit_server_access_refusal(
+        await self._refusals.audit_access_refusal_with_throttle(
             exchange.admission, exchange.agent_id, target, problem, is_known_server=is_known_server
         )
         await exchange.line.send_answer(
@@ -440,7 +439,7 @@ class CombinedServersEndpoint:
 
     async def forward_client_response(self, exchange: Exchange) -> None:
         """Pass the response to a server's request on to that server."""
-        server_id, number = untag_request_id(exchange.message.id)
+        server_id, number = split_tagged_request_id(exchange.message.id)
         server = await self._registry.get_cached_or_load_server(server_id) if server_id else None
         link = exchange.client.links.get(server_id) if exchange.client and server_id else None
         if server is None or link is None:
@@ -502,7 +501,7 @@ def tag_request_id(server: str, number: msgspec.Raw) -> msgspec.Raw:
     return msgspec.Raw(_encode(f"{MARK}{json.dumps([server, msgspec.json.decode(number)])}"))
 
 
-def untag_request_id(number: Any) -> tuple[str, Any]:
+def split_tagged_request_id(number: Any) -> tuple[str, Any]:
     """Return which server an id leads to, and its own id; no server where it is none of ours."""
     if not isinstance(number, str) or not number.startswith(MARK):
         return "", None

@@ -428,7 +428,7 @@ class ServerQuestion:
     state: ContinuationState
     requests: dict[str, Any]
 
-    def select_client_answers(self, reported: dict[str, Any]) -> dict[str, Any]:
+    def select_answers_by_question_name(self, reported: dict[str, Any]) -> dict[str, Any]:
         """Return the client's answers by the server's own names, without those to questions that are not open."""
         begins = build_question_prefix(self.state)
         return {name.removeprefix(begins): reported[name] for name in self.requests if name in reported}
@@ -474,7 +474,7 @@ def unpack_task_request(stored_body: bytes) -> tuple[Headers, bytes]:
     return headers, value["body"].encode()
 
 
-def read_task_answers(stored_body: bytes) -> dict[str, Any]:
+def decode_stored_task_answers(stored_body: bytes) -> dict[str, Any]:
     """Return what the client has said, by the questions' names, to its task whose request is kept."""
     task_answers = json.loads(stored_body).get("said", {})
     return task_answers if isinstance(task_answers, dict) else {}

@@ -23,7 +23,7 @@ class RefusalAudit:
         self._records = records
         self._noted: dict[tuple[int, str], float] = {}
 
-    async def audit_server_access_refusal(
+    async def audit_access_refusal_with_throttle(
         self,
         admission: Admission,
         agent_id: str,

@@ -41,7 +41,7 @@ class CallLimiter:
     def __init__(self, records: CallRecords) -> None:
         self._records = records
 
-    async def consume_call_rates_or_raise(self, exchange: Exchange) -> None:
+    async def enforce_rates_and_circuit_breaker(self, exchange: Exchange) -> None:
         """Raise RequestNotSent where a rate is used up, or the server's circuit breaker is open. Raises Busy."""
         server, tool = exchange.server, exchange.called_tool_or_whole_server
         if server.breaker is not None and server.breaker.open_until is not None:
@@ -108,7 +108,7 @@ class CallLimiter:
             )
         return answer
 
-    async def record_injection_signs_in_response(
+    async def record_response_injection_and_hosts(
         self, exchange: Exchange, response: bytes, limits: CallLimits
     ) -> None:
         """Note what in a response may be instructions to the model. Raises Busy where that cannot be written.
@@ -153,7 +153,7 @@ class CallLimiter:
         """
         limits = exchange.server.effective_limits_for_tool(exchange.called_tool_or_whole_server)
         try:
-            await self.record_injection_signs_in_response(exchange, response, limits)
+            await self.record_response_injection_and_hosts(exchange, response, limits)
             changed = await self.limit_response_and_store_rest(exchange, response, limits)
         except SignalboxError as problem:
             raise UpstreamFailed(
@@ -174,7 +174,7 @@ class CallLimiter:
     async def inspect_and_limit_other_response(self, exchange: Exchange, response: bytes) -> bytes:
         """Return the response to another request marked and within the limits of its server. Raises Busy."""
         limits = exchange.server.effective_limits_for_tool(WHOLE_SERVER)
-        await self.record_injection_signs_in_response(exchange, response, limits)
+        await self.record_response_injection_and_hosts(exchange, response, limits)
         return await self.limit_response_and_store_rest(exchange, response, limits)
 
     async def inspect_and_limit_task_response(self, exchange: Exchange, response: bytes) -> bytes:
@@ -183,7 +183,7 @@ class CallLimiter:
         Raises Busy.
         """
         limits = merge_strictest_call_limits(exchange.server.limits)
-        await self.record_injection_signs_in_response(exchange, response, limits)
+        await self.record_response_injection_and_hosts(exchange, response, limits)
         return await self.limit_response_and_store_rest(exchange, response, limits)
 
     async def limit_response_and_store_rest(

@@ -186,7 +186,7 @@ class ToolCallHandler:
 
         Raises Busy where the grants cannot be read, Unauthorized and Forbidden where the key is no good any more.
         """
-        is_policy_current = await self.refresh_brake_and_policy_freshness(exchange)
+        is_policy_current = await self.refresh_brake_and_check_policy(exchange)
         rules = await self._rulings.get_rules_if_current() if is_policy_current else None
         if rules is None or self._rulings.has_call_blocking_budgets:
             exchange.caller = replace(exchange.caller, session_id=session_id)
@@ -241,7 +241,7 @@ class ToolCallHandler:
             )
         return ruling, verdict
 
-    async def refresh_brake_and_policy_freshness(self, exchange: Exchange) -> bool:
+    async def refresh_brake_and_check_policy(self, exchange: Exchange) -> bool:
         """Note which brake is on for the agent; return whether this process knows of every edit of the policy."""
         is_policy_current, exchange.brake = await self._instant.get_policy_freshness_and_brake(
             exchange.agent_names_for_brakes
@@ -356,7 +356,7 @@ class ToolCallHandler:
 
     async def require_call_still_allowed(self, exchange: Exchange, record: CallRecord) -> None:
         """Raise CallNoLongerAllowed where a brake, or a policy that changed meanwhile, stops an allowed call."""
-        is_policy_current = await self.refresh_brake_and_policy_freshness(exchange)
+        is_policy_current = await self.refresh_brake_and_check_policy(exchange)
         if is_policy_current and exchange.brake is None:
             return
         ruling, _ = await self.decide_call(

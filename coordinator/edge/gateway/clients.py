@@ -69,7 +69,7 @@ class ClientSessions:
         )
         return replace(client_session, client=client.client, capabilities=client.capabilities)
 
-    async def ensure_default_client_session(self, key_id: int, agent_id: str, version: str) -> GatewayClient:
+    async def get_or_create_default_client(self, key_id: int, agent_id: str, version: str) -> GatewayClient:
         """Return the one session of a caller that has none, at the endpoint of all servers."""
         return self.cache_client_session(
             await self._threads.run_in_thread(

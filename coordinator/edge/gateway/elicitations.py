@@ -250,20 +250,20 @@ class ElicitationHandler:
         )
         answer.close()
 
-    async def collect_required_elicitation_results(
+    async def open_cards_and_collect_results(
         self, exchange: Exchange, line: ResponseStream | None, required: RequiredInput
     ) -> dict[str, ElicitationResult]:
         """Return people's answers to the questions in the result of a call."""
         with exchange.call_timeouts.extend_timeouts_during_block(elicitation_wait_seconds(exchange, line)):
             results = await asyncio.gather(
                 *(
-                    self.await_required_elicitation_result(exchange, line, name, params)
+                    self.open_card_and_await_result(exchange, line, name, params)
                     for name, params in required.questions.items()
                 )
             )
         return dict(zip(required.questions, results, strict=True))
 
-    async def await_required_elicitation_result(
+    async def open_card_and_await_result(
         self, exchange: Exchange, line: ResponseStream | None, name: str, params: dict[str, Any] | None
     ) -> ElicitationResult:
         if params is None:

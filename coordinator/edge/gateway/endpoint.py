@@ -260,8 +260,8 @@ class GatewayEndpoint:
         admission, agent_id = await self.admit_gateway_client(scope)
         headers = get_request_headers(scope)
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
-        server, collection = await self.resolve_mcp_endpoint_name(name, admission, agent_id)
-        client = await self.require_session_of_client_message(empty, headers, name, admission, agent_id)
+        server, collection = await self.resolve_endpoint_server_and_collection(name, admission, agent_id)
+        client = await self.require_client_session_unless_stateless(empty, headers, name, admission, agent_id)
         line = ResponseStream(send)
         with DisconnectWatcher(receive) as disconnect_watcher:
             exchange = Exchange(
@@ -318,8 +318,10 @@ class GatewayEndpoint:
                 answers.build_error_response(message.id, HEADER_MISMATCH, header_mismatch), 400
             )
             return None
-        server, collection = await self.resolve_mcp_endpoint_name(name, admission, agent_id)
-        client = await self.require_session_of_client_message(message, headers, name, admission, agent_id)
+        server, collection = await self.resolve_endpoint_server_and_collection(name, admission, agent_id)
+        client = await self.require_client_session_unless_stateless(
+            message, headers, name, admission, agent_id
+        )
         return lambda gone: Exchange(
             admission,
             agent_id,
@@ -345,11 +347,11 @@ class GatewayEndpoint:
                     return
                 await (
                     self.tasks.send_gateway_task_answer(exchange)
-                    if self.tasks.is_gateway_task(exchange.message)
+                    if self.tasks.is_gateway_task_request(exchange.message)
                     else self.all_servers.dispatch_combined_message(exchange)
                 )
                 return
-            await self.require_server_access(exchange)
+            await self.require_server_access_or_audit(exchange)
             if not await self.stored_results.answer_if_stored_result_read(exchange):
                 await self.dispatch_client_message(exchange)
         except ClientDisconnected:
@@ -381,7 +383,7 @@ class GatewayEndpoint:
             await self._relaying.initialize_client_session(exchange)
         elif method == "tools/call":
             await self.calls.handle_tool_call(exchange)
-        elif self.tasks.is_gateway_task(exchange.message):
+        elif self.tasks.is_gateway_task_request(exchange.message):
             await self.tasks.send_gateway_task_answer(exchange)
         elif use is RequestUse.TASK:
             await self.reads.forward_own_task_request(exchange)
@@ -391,7 +393,7 @@ class GatewayEndpoint:
             )
         elif method == "server/discover":
             await self._relaying.relay_request_unless_braked(
-                exchange, self._relaying.add_tasks_capability_to_initialize
+                exchange, self._relaying.advertise_tasks_in_initialize_response
             )
         else:
             await self._relaying.relay_request_unless_braked(exchange, None)
@@ -401,7 +403,7 @@ class GatewayEndpoint:
         await self.serve_client_event_stream(name, self.require_access_and_relay_stream, scope, receive, send)
 
     async def require_access_and_relay_stream(self, exchange: Exchange) -> None:
-        await self.require_server_access(exchange)
+        await self.require_server_access_or_audit(exchange)
         await self._server_streams.relay_server_stream(exchange)
 
     async def serve_client_event_stream(
@@ -415,9 +417,9 @@ class GatewayEndpoint:
         """Hold a stream open for a client's session."""
         admission, agent_id = await self.admit_gateway_client(scope)
         headers = get_request_headers(scope)
-        server, collection = await self.resolve_mcp_endpoint_name(name, admission, agent_id)
+        server, collection = await self.resolve_endpoint_server_and_collection(name, admission, agent_id)
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
-        client = await self.require_session_of_client_message(empty, headers, name, admission, agent_id)
+        client = await self.require_client_session_unless_stateless(empty, headers, name, admission, agent_id)
         with (
             self._stream_limit.reserve_slot_during_block(admission.caller.name),
             DisconnectWatcher(receive) as disconnect_watcher,
@@ -449,9 +451,9 @@ class GatewayEndpoint:
         """`DELETE /mcp/{server}`: the client ends its session; the server's own is ended with it."""
         admission, agent_id = await self.admit_gateway_client(scope)
         headers = get_request_headers(scope)
-        server = await self.require_gateway_server(name, admission, agent_id)
+        server = await self.require_gateway_server_or_audit(name, admission, agent_id)
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
-        client = await self.require_session_of_client_message(
+        client = await self.require_client_session_unless_stateless(
             empty, headers, server.name, admission, agent_id
         )
         line = ResponseStream(send)
@@ -488,19 +490,19 @@ class GatewayEndpoint:
         admission = await self._auth.admit_api_key_caller(scope, headers)
         return admission, resolve_agent_id_of_caller(admission, headers)
 
-    async def require_server_access(self, exchange: Exchange) -> None:
+    async def require_server_access_or_audit(self, exchange: Exchange) -> None:
         """Turn an agent away to whom nothing of the server is open. Raises Forbidden."""
         if not await self.listings.can_agent_reach_server(exchange):
             refusal_text = (
                 f"{exchange.agent_id} has no grant for anything of the MCP server {exchange.server.name}."
             )
             problem = Forbidden(refusal_text)
-            await self.refusals.audit_server_access_refusal(
+            await self.refusals.audit_access_refusal_with_throttle(
                 exchange.admission, exchange.agent_id, exchange.server.name, problem, is_known_server=True
             )
             raise problem
 
-    async def resolve_mcp_endpoint_name(
+    async def resolve_endpoint_server_and_collection(
         self, name: str, admission: Admission, agent_id: str
     ) -> tuple[UpstreamServer, CollectionTools | None]:
         """Return the server of an address: ALL at that of all servers, and with it the collection at a collection's.
@@ -510,24 +512,26 @@ class GatewayEndpoint:
         if not name:
             return ALL, None
         if not name.startswith(COLLECTION_PREFIX):
-            return await self.require_gateway_server(name, admission, agent_id), None
+            return await self.require_gateway_server_or_audit(name, admission, agent_id), None
         collection_name = name.removeprefix(COLLECTION_PREFIX)
         collection = await self._threads.run_in_thread(load_collection_tools, collection_name)
         if collection is None:
             problem = NotFound(f"There is no collection {collection_name[:100]!r} here.")
-            await self.refusals.audit_server_access_refusal(
+            await self.refusals.audit_access_refusal_with_throttle(
                 admission, agent_id, name, problem, is_known_server=False
             )
             raise problem
         return ALL, collection
 
-    async def require_gateway_server(self, name: str, admission: Admission, agent_id: str) -> UpstreamServer:
+    async def require_gateway_server_or_audit(
+        self, name: str, admission: Admission, agent_id: str
+    ) -> UpstreamServer:
         server = await self.registry.get_cached_or_load_server(name)
         if server is None:
             problem = NotFound(
                 f"There is no MCP server {name[:100]!r} here. Servers that are not registered are denied."
             )
-            await self.refusals.audit_server_access_refusal(
+            await self.refusals.audit_access_refusal_with_throttle(
                 admission, agent_id, name, problem, is_known_server=False
             )
             raise problem
@@ -535,7 +539,7 @@ class GatewayEndpoint:
             raise Forbidden(f"The MCP server {server.name} {server.failure}.")
         return server
 
-    async def require_session_of_client_message(
+    async def require_client_session_unless_stateless(
         self,
         message: McpMessage,
         headers: dict[bytes, bytes],

@@ -207,13 +207,13 @@ def find_header_body_mismatch(message: McpMessage, headers: Headers) -> str | No
         if (
             header_value is not None
             and expected_value is not None
-            and decode_header_value(header_value) != expected_value
+            and decode_base64_or_plain_header(header_value) != expected_value
         ):
             return f"The header {name.decode()} does not match the body."
     return None
 
 
-def decode_header_value(value: bytes) -> str | None:
+def decode_base64_or_plain_header(value: bytes) -> str | None:
     text = value.strip()
     if not (text.startswith(b"=?base64?") and text.endswith(b"?=")):
         return text.decode("latin-1")
@@ -269,5 +269,5 @@ def list_declared_parameter_headers(exchange: Exchange) -> param_headers.Declare
 
 def is_header_equal_to_argument(header: bytes, exchange: Exchange, path: tuple[str, ...]) -> bool:
     return param_headers.does_header_match_argument(
-        decode_header_value(header), exchange.message.params.get("arguments"), path
+        decode_base64_or_plain_header(header), exchange.message.params.get("arguments"), path
     )

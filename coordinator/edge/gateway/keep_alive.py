@@ -35,14 +35,14 @@ class ClientKeepAlive:
         self._waiting[number] = exchange, text, 0
         if self._clock is None or self._clock.done():
             self._clock = asyncio.ensure_future(self.send_keep_alives_periodically())
-        first = asyncio.get_running_loop().call_later(FIRST_AFTER, self.schedule_keep_alive, number)
+        first = asyncio.get_running_loop().call_later(FIRST_AFTER, self.send_keep_alive_in_background, number)
         try:
             yield
         finally:
             first.cancel()
             del self._waiting[number]
 
-    def schedule_keep_alive(self, index: int) -> None:
+    def send_keep_alive_in_background(self, index: int) -> None:
         task = asyncio.ensure_future(self.send_keep_alive(index))
         self._keep_alive_tasks.add(task)
         task.add_done_callback(self._keep_alive_tasks.discard)

@@ -42,7 +42,7 @@ class ToolListUpdates:
         self._edits = 0
         self._listening: set[asyncio.Event] = set()
         self._seen_digests: dict[ListReader, tuple[int, asyncio.Future[str]]] = {}
-        hub.listeners.append(self.wake_clients_with_changed_tools)
+        hub.listeners.append(self.wake_streams_on_policy_change)
 
     async def stream_tool_list_changes(self, exchange: Exchange) -> None:
         """Notify a client until it leaves: of every change after the stream's first line."""
@@ -102,7 +102,7 @@ class ToolListUpdates:
             log.warning("What %s may see cannot be read just now: %s", caller.agent_id, str(problem).strip())
             return None
 
-    def wake_clients_with_changed_tools(self, batch: Sequence[FeedChange]) -> None:
+    def wake_streams_on_policy_change(self, batch: Sequence[FeedChange]) -> None:
         if any(change.topic in TOPICS for change in batch):
             self._edits += 1
             for changed in self._listening:

@@ -113,7 +113,7 @@ class AgentToolListings:
             return (
                 exchange.is_tool_served_at_endpoint(exchange.server.name, tool.name)
                 and shown_tools.is_tool_shown(exchange.server.name, tool.name)
-                and is_tool_visible(exchange, rules, policy, tool.name, tool.definition_digest)
+                and is_tool_definition_visible(exchange, rules, policy, tool.name, tool.definition_digest)
             )
 
         rename = None if prefix is None else lambda name: f"{prefix}{name}"
@@ -164,7 +164,7 @@ class AgentToolListings:
         return [
             name
             for name, digest in names_and_digests
-            if is_tool_visible(exchange, rules, policy, name, digest)
+            if is_tool_definition_visible(exchange, rules, policy, name, digest)
             and not exchange.server.tools[name].shown_instead
         ]
 
@@ -321,7 +321,7 @@ class AgentToolListings:
         return page
 
 
-def is_tool_visible(
+def is_tool_definition_visible(
     exchange: Exchange, rules: Sequence[DecisionRule], policy: AccessPolicy, tool: str, digest: str
 ) -> bool:
     """Say whether a tool, which is listed with this definition, is known so and shown to the agent."""

@@ -164,14 +164,18 @@ class LocalCallEndpoint:
                 scope, admission, question.server, disconnect_watcher, message
             )
             local_exchange.named_session = question.session or local_exchange.named_session
-            await self.require_access_to_local_server(local_exchange)
+            await self.require_local_access_auditing_refusal(local_exchange)
             await self.store_listing_and_list_digests(
                 local_exchange.server, [question.definition] if question.definition is not None else []
             )
-            local_exchange.server = await self.require_enabled_server(
+            local_exchange.server = await self.require_enabled_server_auditing_refusal(
                 question.server, admission, local_exchange.agent_id
             )
-            decide = self.decide_local_call if question.method == CALL else self.decide_local_non_tool_request
+            decide = (
+                self.await_local_call_decision
+                if question.method == CALL
+                else self.decide_local_non_tool_request
+            )
             if question.from_server:
                 decide = self.decide_local_server_request
             answer = await decide(local_exchange, question)
@@ -233,7 +237,7 @@ class LocalCallEndpoint:
                 self._records.end_call_record(record, "held", None, CANCELLED)
         await send_json(send, 200, {"ok": True})
 
-    async def handle_local_tool_listing(
+    async def store_listing_and_send_visible(
         self, server_id: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """`POST /api/mcp/listings/{server}`: which of a server's tools the agent may see."""
@@ -243,9 +247,9 @@ class LocalCallEndpoint:
             local_exchange = await self.build_local_exchange(
                 scope, admission, server_id, disconnect_watcher, build_tools_call_without_arguments("")
             )
-            await self.require_access_to_local_server(local_exchange)
+            await self.require_local_access_auditing_refusal(local_exchange)
             listing = await self.store_listing_and_list_digests(local_exchange.server, local_body.tools)
-            local_exchange.server = await self.require_enabled_server(
+            local_exchange.server = await self.require_enabled_server_auditing_refusal(
                 server_id, admission, local_exchange.agent_id
             )
             names = await self._listings.filter_visible_names(local_exchange, listing)
@@ -276,14 +280,14 @@ class LocalCallEndpoint:
             agent_id,
             headers,
             message,
-            await self.require_enabled_server(server_id, admission, agent_id),
+            await self.require_enabled_server_auditing_refusal(server_id, admission, agent_id),
             ResponseStream(discard_asgi_message),
             disconnect,
             time.perf_counter(),
             named_session=parse_session_id_header(headers),
         )
 
-    async def require_access_to_local_server(self, exchange: Exchange) -> None:
+    async def require_local_access_auditing_refusal(self, exchange: Exchange) -> None:
         """Raise Forbidden unless the server is local and the agent may use it."""
         name = exchange.server.name
         problem: SignalboxError
@@ -295,19 +299,19 @@ class LocalCallEndpoint:
             )
         else:
             return
-        await self._refusals.audit_server_access_refusal(
+        await self._refusals.audit_access_refusal_with_throttle(
             exchange.admission, exchange.agent_id, name, problem, is_known_server=True
         )
         raise problem
 
-    async def require_enabled_server(
+    async def require_enabled_server_auditing_refusal(
         self, server_id: str, admission: Admission, agent_id: str
     ) -> UpstreamServer:
         registered_server = await self._registry.get_cached_or_load_server(server_id)
         if registered_server is None:
             refusal_text = f"There is no MCP server {server_id[:100]!r} here. Ask an admin to register it."
             problem = NotFound(refusal_text)
-            await self._refusals.audit_server_access_refusal(
+            await self._refusals.audit_access_refusal_with_throttle(
                 admission, agent_id, server_id, problem, is_known_server=False
             )
             raise problem
@@ -323,7 +327,7 @@ class LocalCallEndpoint:
         await self._listings.store_listed_tools(server, listing)
         return [(tool.name, tool.definition_digest) for tool in listing.tools]
 
-    async def decide_local_call(self, exchange: Exchange, question: CallQuestion) -> Answer:
+    async def await_local_call_decision(self, exchange: Exchange, question: CallQuestion) -> Answer:
         tool, arguments = question.tool, exchange.message.params.get("arguments")
         session_id = await self._records.get_or_create_timeline_session_id(exchange)
         ruling, _ = await self._calls.decide_call(exchange, tool, arguments, session_id)
@@ -387,7 +391,7 @@ class LocalCallEndpoint:
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         if ruling.decision == DENY or (ruling.decision == ASK and use is RequestUse.READ):
             refusal_message = describe_non_tool_refusal(exchange, method, ruling)
-            await self._refusals.audit_server_access_refusal(
+            await self._refusals.audit_access_refusal_with_throttle(
                 exchange.admission,
                 exchange.agent_id,
                 exchange.server.name,

@@ -184,7 +184,7 @@ class ReadRequestHandler:
                 self._tasks.filter_task_list_of_caller if exchange.message.method == "tasks/list" else None
             )
             if exchange.message.method in LIMITED:
-                await self._limiter.consume_call_rates_or_raise(exchange)
+                await self._limiter.enforce_rates_and_circuit_breaker(exchange)
                 change = self._limiter.inspect_and_limit_other_response
                 exchange.record = record
             send = functools.partial(self._relaying.forward_request_and_answer, exchange, change)
@@ -192,7 +192,7 @@ class ReadRequestHandler:
                 response = await self._limiter.run_with_circuit_breaker(exchange, send)
         except RequestStoppedByBrake as stopped:
             record.decided_by = f"brake {stopped.brake.id}"
-            response = await self._relaying.refuse_request_for_brake(exchange, stopped)
+            response = await self._relaying.audit_and_send_brake_refusal(exchange, stopped)
             self.end_call_record_if_open(record, "denied", response)
             return
         if response is None:
@@ -247,7 +247,7 @@ class ReadRequestHandler:
         await exchange.line.send_answer(response)
 
     async def audit_non_tool_refusal(self, exchange: Exchange, text: str) -> None:
-        await self._refusals.audit_server_access_refusal(
+        await self._refusals.audit_access_refusal_with_throttle(
             exchange.admission, exchange.agent_id, exchange.server.name, Forbidden(text), is_known_server=True
         )
 

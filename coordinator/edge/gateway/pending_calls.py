@@ -162,7 +162,7 @@ class PendingCalls:
                     pending_call, answers.describe_running_call(pending_call.binding.tool)
                 )
                 return True
-            if await self.wait_for_earlier_call_delivery(pending_call, earlier_call):
+            if await self.wait_until_earlier_call_delivered(pending_call, earlier_call):
                 return False
             gateway_call = earlier_call
         self.require_client_or_end_record(pending_call)
@@ -218,7 +218,7 @@ class PendingCalls:
             f"{pending_call.binding.tool} was approved and runs",
         )
 
-    async def wait_for_earlier_call_delivery(
+    async def wait_until_earlier_call_delivered(
         self, pending_call: PendingCall, earlier_call: GatewayCall
     ) -> bool:
         """Return whether the stream that ran a call receives its result: then this is another, identical call."""
@@ -273,7 +273,7 @@ class PendingCalls:
     ) -> bool:
         """Answer the client by the request, which may take its time; False to put the question once more."""
         if row is None and not pending_call.binding.is_read:
-            if TASKS in get_client_extensions(pending_call.exchange):
+            if TASKS in get_stateless_client_extensions(pending_call.exchange):
                 await self.create_and_send_call_task(pending_call, approval)
                 return True
             if (
@@ -539,7 +539,7 @@ def find_delivered_result_flag(call_id: str) -> bool | None:
     return GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=False).exists() or None
 
 
-def get_client_extensions(exchange: Exchange) -> dict[str, Any]:
+def get_stateless_client_extensions(exchange: Exchange) -> dict[str, Any]:
     extensions = exchange.message.declared_capabilities.get("extensions")
     return extensions if exchange.message.is_stateless and isinstance(extensions, dict) else {}
 

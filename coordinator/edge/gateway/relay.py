@@ -19,8 +19,8 @@ from coordinator.edge.gateway.upstreams import (
     UpstreamClient,
     UpstreamSessionForgotten,
     read_upstream_response_body,
-    relay_until_call_response,
-    relay_until_response,
+    relay_events_before_call_response,
+    relay_events_before_response,
     send_final_response_to_client,
 )
 from coordinator.errors import Forbidden
@@ -85,7 +85,7 @@ class MessageRelay:
         try:
             await self.forward_request_and_answer(exchange, change)
         except RequestStoppedByBrake as stopped:
-            await self.refuse_request_for_brake(exchange, stopped)
+            await self.audit_and_send_brake_refusal(exchange, stopped)
 
     async def forward_request_and_answer(self, exchange: Exchange, change: Any) -> bytes | None:
         """Pass a request on, and its answer back, as `relay` does; return the answer, None where it comes elsewhere.
@@ -101,12 +101,12 @@ class MessageRelay:
         await require_no_brake()
         return await self.send_request_and_relay_response(exchange, change, require_no_brake)
 
-    async def refuse_request_for_brake(self, exchange: Exchange, stopped: RequestStoppedByBrake) -> bytes:
+    async def audit_and_send_brake_refusal(self, exchange: Exchange, stopped: RequestStoppedByBrake) -> bytes:
         """Answer that a brake stops a request, and have that audited; return the answer."""
         refusal_text = (
             f"{exchange.message.method} was not sent to the server {exchange.server.name}. {stopped}"
         )
-        await self._refusals.audit_server_access_refusal(
+        await self._refusals.audit_access_refusal_with_throttle(
             exchange.admission,
             exchange.agent_id,
             exchange.server.name,
@@ -138,7 +138,7 @@ class MessageRelay:
         answer = await self.send_message_to_upstream(exchange, recheck)
         try:
             async with self._server_requests.build_server_request_stream(exchange, exchange.line) as requests:
-                response, event = await relay_until_response(
+                response, event = await relay_events_before_response(
                     answer,
                     exchange.message.id,
                     exchange.line,
@@ -203,7 +203,7 @@ class MessageRelay:
         declared = add_elicitation_to_initialize(exchange.message.raw)
         answer = await self._upstreams.send_client_message(exchange, declared, session=None)
         try:
-            response, _ = await relay_until_call_response(answer, exchange, None)
+            response, _ = await relay_events_before_call_response(answer, exchange, None)
         finally:
             answer.close()
         version = parse_negotiated_protocol_version(response)
@@ -221,7 +221,7 @@ class MessageRelay:
             exchange.line.extra.append((b"mcp-session-id", client.session_id.encode()))
         await exchange.line.send_answer(response, answer.status)
 
-    async def add_tasks_capability_to_initialize(self, exchange: Exchange, body: bytes) -> bytes:
+    async def advertise_tasks_in_initialize_response(self, exchange: Exchange, body: bytes) -> bytes:
         """Return what a server says of itself, with our tasks where a call of this agent may have to wait."""
         if not await self._listings.can_agent_call_require_approval(exchange):
             return body

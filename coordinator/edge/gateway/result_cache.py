@@ -109,7 +109,7 @@ class ResultCache:
         )
         await self.write_cache_or_log_failure(store)
 
-    async def delete_server_results_after_write(self, exchange: Exchange) -> None:
+    async def delete_cached_results_after_write(self, exchange: Exchange) -> None:
         """Delete the results of a server one of whose tools may have changed what the others read."""
         server, tool = exchange.server, exchange.called_tool_or_whole_server
         known_tool = server.tools.get(tool)

@@ -16,7 +16,7 @@ from coordinator.edge.gateway.upstreams import (
     UnfinishedStream,
     UpstreamClient,
     UpstreamSessionForgotten,
-    relay_until_response,
+    relay_events_before_response,
 )
 from coordinator.mcp.protocol.http_client import UpstreamAnswer, UpstreamFailed
 
@@ -44,10 +44,9 @@ class ResponseResumer:
         line: ResponseStream | None,
         **changes: Any,
     ) -> tuple[bytes, bytes | None]:
-        """Return the response of a call whose stream was left open, as `relay_until_response` does; ends with the
-        caller's time.
+        """Return the response of a call whose stream was left open, as `relay_events_before_response` does.
 
-        Raises the same UnfinishedStream where the client itself asks for it, and UpstreamFailed.
+        It ends with the caller's time. Raises the same UnfinishedStream where the client itself asks for it, and UpstreamFailed.
         """
         if left.by_server and line is not None and can_client_resume(exchange):
             raise left
@@ -69,7 +68,9 @@ class ResponseResumer:
                 continue
             failures, last_known_id = 0, left.place.last_id
             try:
-                return await relay_until_response(answer, number, line, position=left.place, **changes)
+                return await relay_events_before_response(
+                    answer, number, line, position=left.place, **changes
+                )
             except UnfinishedStream:
                 if left.place.last_id != last_known_id:
                     pause = FIRST_PAUSE

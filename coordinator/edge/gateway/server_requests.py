@@ -270,7 +270,7 @@ class ServerRequestGate:
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A request of %s could not be judged: %s", exchange.server.name, problem)
             return ServerRequestRefusal(request, NOT_JUDGED, "gateway"), None
-        return convert_ruling_to_request_refusal(request, ruling)
+        return refusal_or_ask_from_ruling(request, ruling)
 
     async def evaluate_server_request_policy(
         self, exchange: Exchange, request: ServerRequest, size: int
@@ -343,7 +343,7 @@ class ServerRequestGate:
 
     async def audit_server_refusal_or_log(self, exchange: Exchange, refusal: ServerRequestRefusal) -> None:
         try:
-            await self._refusals.audit_server_access_refusal(
+            await self._refusals.audit_access_refusal_with_throttle(
                 exchange.admission,
                 exchange.agent_id,
                 exchange.server.name,
@@ -436,7 +436,7 @@ class ServerRequestStream(OpenQuestions):
             await self._gate.report_refusal_to_server(self._exchange, refusal)
 
 
-def convert_ruling_to_request_refusal(
+def refusal_or_ask_from_ruling(
     request: ServerRequest, ruling: Ruling
 ) -> tuple[ServerRequestRefusal | None, Ruling | None]:
     """Return the refusal that a ruling is; else the ruling itself, where a person is to be asked."""

@@ -17,9 +17,9 @@ from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin
 from coordinator.edge.gateway.approved_calls import (
     ApprovedCallRunner,
     ServerQuestion,
+    decode_stored_task_answers,
     encode_task_request_with_answers,
     parse_stored_server_question,
-    read_task_answers,
     task_as_client_json,
     unpack_task_request,
 )
@@ -64,7 +64,7 @@ class GatewayTasks:
         self._runner = runner
 
     @staticmethod
-    def is_gateway_task(message: McpMessage) -> bool:
+    def is_gateway_task_request(message: McpMessage) -> bool:
         return message.method in METHODS and (message.target_name or "").startswith(OURS)
 
     async def send_gateway_task_answer(self, exchange: Exchange) -> None:
@@ -133,7 +133,7 @@ class GatewayTasks:
                 name: input_responses[name] for name in question.requests if name in input_responses
             }
             with_it = encode_task_request_with_answers(
-                call_message, read_task_answers(call_message) | client_answers
+                call_message, decode_stored_task_answers(call_message) | client_answers
             )
             is_noted = await self._threads.run_in_thread(
                 gateway_calls.save_client_answer_for_task, call, with_it
@@ -150,8 +150,8 @@ class GatewayTasks:
         self, exchange: Exchange, call: GatewayCall, question: ServerQuestion
     ) -> None:
         """Let a task go on whose client has said all that its server asks."""
-        client_answers = question.select_client_answers(
-            read_task_answers(gateway_calls.decrypt_call_task_request(call))
+        client_answers = question.select_answers_by_question_name(
+            decode_stored_task_answers(gateway_calls.decrypt_call_task_request(call))
         )
         if len(client_answers) < len(question.requests):
             return

@@ -95,7 +95,7 @@ class ToolTrialRunner:
 
         async def send_in_own_session() -> bytes:
             nonlocal is_sent
-            async with self._sessions.open_temporary_upstream_session(exchange) as own:
+            async with self._sessions.temporary_upstream_session_during_block(exchange) as own:
                 is_sent = True
                 recheck = functools.partial(self.require_trial_allowed, trial, server)
                 response, _, _ = await self._sending.send_upstream_call_once(
@@ -107,7 +107,7 @@ class ToolTrialRunner:
             with DisconnectWatcher(wait_forever) as watcher:
                 exchange = self.build_trial_exchange(trial, server, watcher)
                 async with exchange.call_timeouts.enforce_timeout_during_block(seconds):
-                    await self._limiter.consume_call_rates_or_raise(exchange)
+                    await self._limiter.enforce_rates_and_circuit_breaker(exchange)
                     response = await self._limiter.run_with_circuit_breaker(exchange, send_in_own_session)
         except TimeoutError:
             return fail_trial(f"The server did not answer within {seconds} seconds.", is_sent=is_sent)

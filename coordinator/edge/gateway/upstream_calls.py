@@ -30,7 +30,7 @@ from coordinator.edge.gateway.upstreams import (
     UpstreamSessionForgotten,
     is_server_request_or_unreadable,
     read_response_to_gateway_request,
-    relay_until_call_response,
+    relay_events_before_call_response,
 )
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway.elicitation import (
@@ -82,7 +82,7 @@ class UpstreamSender:
         Raises UpstreamFailed (LeftOpen where the client asks for the rest itself), SessionOver, Busy, and what
         `recheck` raises.
         """
-        await self._limiter.consume_call_rates_or_raise(exchange)
+        await self._limiter.enforce_rates_and_circuit_breaker(exchange)
         entry = await self._cache.prepare_call_cache_entry(exchange, body)
         if entry is not None and entry.lookup.result is not None:
             await recheck()
@@ -94,7 +94,7 @@ class UpstreamSender:
         try:
             whole, event, status = await self._limiter.run_with_circuit_breaker(exchange, send)
         finally:
-            await self._cache.delete_server_results_after_write(exchange)
+            await self._cache.delete_cached_results_after_write(exchange)
         response, event = await self._limiter.inspect_and_limit_call_response(exchange, whole, event)
         if entry is not None and not self._limiter.is_response_over_result_limit(exchange, whole):
             await self._cache.store_call_result_if_cacheable(exchange, entry, response, status)
@@ -124,9 +124,7 @@ class UpstreamSender:
                     exchange, body, line, recheck, is_retry=True, with_client_capabilities_only=True
                 )
                 break
-            responses = await self._elicitations.collect_required_elicitation_results(
-                exchange, line, required
-            )
+            responses = await self._elicitations.open_cards_and_collect_results(exchange, line, required)
             await recheck()
             retry = required.build_call_with_input_responses(body, responses)
             answer = await self.send_upstream_call_once(exchange, retry, line, recheck, is_retry=True)
@@ -193,7 +191,7 @@ class UpstreamSender:
                     is_intercepted = await requests.intercept_server_message(data)
                     return is_intercepted or await questions.intercept_server_message(data)
 
-                response, event = await relay_until_call_response(
+                response, event = await relay_events_before_call_response(
                     answer,
                     exchange,
                     line,

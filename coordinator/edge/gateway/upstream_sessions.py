@@ -56,7 +56,9 @@ class UpstreamSessions:
         assert exchange.client is not None
         if exchange.server.name in exchange.client.links:
             return exchange
-        return replace(exchange, client=await self.ensure_new_upstream_session(exchange, exchange.client))
+        return replace(
+            exchange, client=await self.relink_client_to_upstream_session(exchange, exchange.client)
+        )
 
     async def replace_forgotten_upstream_session(self, exchange: Exchange) -> None:
         """Have a session begun in place of one that its server forgot.
@@ -67,7 +69,7 @@ class UpstreamSessions:
         if exchange.client.endpoint == exchange.server.name:
             raise await self.end_session_and_build_lost_error(exchange)
         try:
-            exchange.client = await self.ensure_new_upstream_session(exchange, exchange.client)
+            exchange.client = await self.relink_client_to_upstream_session(exchange, exchange.client)
         except UpstreamFailed as problem:
             raise UpstreamFailed(
                 str(problem)
@@ -82,13 +84,13 @@ class UpstreamSessions:
 
     async def get_or_create_stateless_client_session(self, exchange: Exchange) -> GatewayClient:
         """Return the session in which servers of older versions receive the calls of a stateless client."""
-        client = await self._clients.ensure_default_client_session(
+        client = await self._clients.get_or_create_default_client(
             exchange.caller_key.id, exchange.agent_id, VERSIONS[0]
         )
         client_info = {"name": exchange.client_name or "signalbox", "version": "1"}
         return replace(client, client=client_info, capabilities={})
 
-    async def ensure_new_upstream_session(
+    async def relink_client_to_upstream_session(
         self, exchange: Exchange, known_client: GatewayClient
     ) -> GatewayClient:
         """Return the client's session with another link to the server than the one that is known, if any."""
@@ -115,7 +117,7 @@ class UpstreamSessions:
         )
 
     @contextlib.asynccontextmanager
-    async def open_temporary_upstream_session(self, exchange: Exchange) -> AsyncIterator[Exchange]:
+    async def temporary_upstream_session_during_block(self, exchange: Exchange) -> AsyncIterator[Exchange]:
         """Give an exchange without a client a session that ends with the block; none where its server needs none.
 
         Raises UpstreamFailed.
@@ -186,11 +188,11 @@ class UpstreamSessions:
         now = asyncio.get_running_loop().time()
         is_stateless, until = self._eras.get(exchange.server.name, (False, 0.0))
         if until < now:
-            is_stateless = await self.probe_stateless_server(exchange)
+            is_stateless = await self.probe_whether_server_is_stateless(exchange)
             self._eras[exchange.server.name] = is_stateless, now + (ERA_FOR if is_stateless else NO_ERA_FOR)
         return is_stateless
 
-    async def probe_stateless_server(self, exchange: Exchange) -> bool:
+    async def probe_whether_server_is_stateless(self, exchange: Exchange) -> bool:
         meta = {"_meta": exchange.message.meta}
         headers = [BOTH, ("Content-Type", "application/json"), ("Mcp-Protocol-Version", STATELESS)]
         headers.append(("Mcp-Method", "server/discover"))

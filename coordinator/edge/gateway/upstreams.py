@@ -361,7 +361,7 @@ async def read_upstream_response_body(
         raise UpstreamFailed(failure_text, may_have_run=True) from None
 
 
-async def relay_until_response(
+async def relay_events_before_response(
     answer: UpstreamAnswer,
     number: Any,
     line: ResponseStream | None,
@@ -422,13 +422,13 @@ async def read_response_to_gateway_request(answer: UpstreamAnswer, number: str) 
     """Return the response to a request of ours. Raises UpstreamFailed where it does not come soon."""
     try:
         async with asyncio.timeout(OWN_WITHIN):
-            response, _ = await relay_until_response(answer, number, None)
+            response, _ = await relay_events_before_response(answer, number, None)
     except TimeoutError:
         raise UpstreamFailed(f"did not answer within {OWN_WITHIN:.0f} seconds", may_have_run=True) from None
     return response
 
 
-async def relay_until_call_response(
+async def relay_events_before_call_response(
     answer: UpstreamAnswer,
     exchange: Exchange,
     line: ResponseStream | None,
@@ -437,7 +437,7 @@ async def relay_until_call_response(
     follow: Callable[..., Awaitable[tuple[bytes, bytes | None]]] | None = None,
     **changes: Any,
 ) -> tuple[bytes, bytes | None]:
-    """Return the response to a call as `relay_until_response` does, within the time that the server has for a call.
+    """Return the response to a call as `relay_events_before_response` does, within the server's time for a call.
 
     `number` is the call's id at the server, where that is not its client's. `follow` gets the response of a stream
     that ended before it.
@@ -446,7 +446,7 @@ async def relay_until_call_response(
     try:
         async with exchange.call_timeouts.enforce_timeout_during_block(exchange.call_seconds):
             try:
-                response, event = await relay_until_response(
+                response, event = await relay_events_before_response(
                     answer, number, line, within=float(exchange.call_seconds), **changes
                 )
             except UnfinishedStream as left_open:
@@ -454,14 +454,14 @@ async def relay_until_call_response(
                     raise
                 return await follow(left_open, number, line, **changes)
             if exchange.server.is_stdio:
-                require_stdio_process_running(response)
+                raise_for_process_ended_response(response)
             return response, event
     except TimeoutError:
         failure_text = f"did not answer within {exchange.call_seconds} seconds"
         raise UpstreamFailed(failure_text, may_have_run=True) from None
 
 
-def require_stdio_process_running(response: bytes) -> None:
+def raise_for_process_ended_response(response: bytes) -> None:
     """Raise UpstreamFailed for a response that the host of stdio servers gives where the server's process ended."""
     if PROCESS_ENDED.encode() not in response:
         return

@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from coordinator.actions.sessions import tool_calls
 from coordinator.dialects.dialect_base import AgentReply
-from coordinator.dialects.hooks import AgentHook, ShellLines, replace_unstorable_text, wrap_as_object
+from coordinator.dialects.hooks import AgentHook, ShellLines, replace_unstorable_text, wrap_non_object_value
 from coordinator.edge.hooks.guard import (
     GuardedCall,
     can_hook_be_redelivered,
@@ -32,7 +32,7 @@ from coordinator.edge.hooks.pending_hooks import HookApprovalWaiter
 from coordinator.edge.hooks.recorder import HookRecorder
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
-from coordinator.edge.http.client_addresses import find_client_network, get_client_address
+from coordinator.edge.http.client_addresses import client_network_or_address, get_client_address
 from coordinator.edge.http.messages import Headers, get_edge_operation_of_request, get_request_headers
 from coordinator.edge.policy.brake_gate import BrakeGate
 from coordinator.edge.policy.rulings import BUDGETS_UNREAD, UNREAD, PolicyRulings, build_brake_ruling
@@ -144,7 +144,7 @@ class HookEndpoint:
         What policy says of the call is in `call` before anything else is done about it. Raises whatever goes
         wrong: edge.hooks.guard answers then.
         """
-        admission = await self.authenticate_caller(call, scope)
+        admission = await self.admit_hook_caller(call, scope)
         with self._bodies.create_body_reservation(f"key:{admission.caller.id}") as reservation:
             request = await self.receive_hook_request(call, admission, reservation, scope, receive)
             if call.delivery.age is not None:  # its agent has gone on
@@ -157,7 +157,7 @@ class HookEndpoint:
 
     # --- authenticate -------------------------------------------------------------------------------------
 
-    async def authenticate_caller(self, call: GuardedCall, scope: Scope) -> Admission:
+    async def admit_hook_caller(self, call: GuardedCall, scope: Scope) -> Admission:
         """Return who posts the hook: a key that may write for this agent. Raises Unauthorized or Forbidden."""
         admission = await self._auth.admit_api_key_caller(scope, get_request_headers(scope))
         admission.caller = call.caller = admission.caller.restrict_to_agent(self.dialect.name)
@@ -233,7 +233,7 @@ class HookEndpoint:
 
         Raises as `read_hook_body` does.
         """
-        sender = f"address:{find_client_network(get_client_address(scope).address)}"
+        sender = f"address:{client_network_or_address(get_client_address(scope).address)}"
         with self._bodies.create_body_reservation(sender) as reservation:
             await self.read_hook_body(call, reservation, scope, receive, STRANGER)
 
@@ -281,7 +281,7 @@ class HookEndpoint:
         return TimedCall(
             call.session_id,
             hook.tool_name,
-            wrap_as_object(hook.tool_input),
+            wrap_non_object_value(hook.tool_input),
             instants.instant_from_microseconds(call.since_us),
             call.call_id,
             is_recorded=is_recorded,
@@ -493,7 +493,7 @@ class HookEndpoint:
             await self._recorder.run_hook_work_in_writer(record_ruling, within=DECIDE_WITHIN)
             return self.dialect.build_ruling_reply(request.hook, ruling)
         try:
-            return await self.await_person_verdict_on_hook(request, call, ruling)
+            return await self.await_verdict_and_build_reply(request, call, ruling)
         except SignalboxError as problem:
             if not (
                 isinstance(problem, ServiceRestarting) and can_hook_be_redelivered(request.sent_as, ruling)
@@ -506,7 +506,7 @@ class HookEndpoint:
                         await self.record_result_of_denied_call(request, reply.denial)
             raise
 
-    async def await_person_verdict_on_hook(
+    async def await_verdict_and_build_reply(
         self, request: HookRequest, call: ToolCallRequest, ruling: Ruling
     ) -> AgentReply | None:
         """Put the call before people, wait for them, and return their answer in the agent's JSON."""
@@ -548,7 +548,7 @@ class HookEndpoint:
             return reply
         if (
             not self.dialect.can_reply_carry_model_note(request.hook)
-            or not await self._notes.has_pending_notes()
+            or not await self._notes.has_notes_for_any_session()
         ):
             return reply
         if reply is None and call.ruling is not None and call.ruling.decision in {ASK, DENY}:

@@ -137,7 +137,7 @@ class HookGuard:
             call.delivery.sent_as, call.ruling
         ):
             raise problem
-        if not is_unknown_caller(call, problem):
+        if not is_unknown_caller_refusal(call, problem):
             reply = await self.read_hook_and_build_fallback(call, problem, scope, receive)
         if reply is not None:
             return reply.answer
@@ -270,7 +270,7 @@ def describe_unanswered_call_for_person(problem: Exception | None, ruling: Rulin
     return "Signalbox could not ask anyone because of an error."
 
 
-def is_unknown_caller(call: GuardedCall, problem: Exception | None) -> bool:
+def is_unknown_caller_refusal(call: GuardedCall, problem: Exception | None) -> bool:
     """Say whether the caller was refused as nobody we know: rules are no stranger's business."""
     refused = isinstance(problem, Unauthorized | Forbidden | TooManyRequests) and not isinstance(
         problem, KeyEnded

@@ -48,7 +48,7 @@ class PendingNotes:
             self._until = 0.0
             self.start_loading_sessions_with_notes()
 
-    async def has_pending_notes(self) -> bool:
+    async def has_notes_for_any_session(self) -> bool:
         """Say whether a note waits for anybody."""
         if self._until <= asyncio.get_running_loop().time():
             await asyncio.wait([self.start_loading_sessions_with_notes()], timeout=WITHIN)
@@ -89,7 +89,7 @@ class PendingNotes:
     ) -> tuple[bytes, bytes | None]:
         """Return a call's response with the notes of its session, and without its event where it carries any."""
         if (
-            not await self.has_pending_notes()
+            not await self.has_notes_for_any_session()
             or session_id not in self._waiting
             or append_text_to_tool_result(response, "") is None
         ):

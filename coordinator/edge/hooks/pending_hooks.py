@@ -107,11 +107,11 @@ class HookApprovalWaiter:
                 waiter = HookWaiter(
                     actor, wait, deadline, outlasts, still_allowed, disconnect_watcher, sent_as
                 )
-                return call_request, await self.wait_until_hook_decided(call_request, ruling, waiter)
+                return call_request, await self.consume_or_await_hook_verdict(call_request, ruling, waiter)
             finally:
                 self._calls -= Counter(calls)
 
-    async def wait_until_hook_decided(
+    async def consume_or_await_hook_verdict(
         self, call_request: ToolCallRequest, ruling: Ruling, waiter: HookWaiter
     ) -> Settled:
         settled_call = await self._threads.run_in_thread(

@@ -180,7 +180,7 @@ class HookRecorder:
         try:
             return raise_for_refused_events(await self._writer.wait_for_write_result(job)).read_values
         except NotFound:
-            return await self.rewrite_events_of_deleted_session(hook, job.items, job.size, key, job.read_back)
+            return await self.recreate_session_and_write_events(hook, job.items, job.size, key, job.read_back)
 
     async def record_hook_needing_database(
         self,
@@ -209,7 +209,7 @@ class HookRecorder:
         if known_session is None:
             self._finding.setdefault(key, finding)
         try:
-            return await self.find_session_and_write_hook(
+            return await self.ensure_session_and_write_hook(
                 hook, location, size=size, ruling=ruling, known_session=known_session, read_back=read_back
             )
         finally:
@@ -233,7 +233,7 @@ class HookRecorder:
         events = self.build_events_from_hook_only(hook, known_session.session_id, ruling)
         return None if any(is_tool_result_without_call_id(event) for event in events) else events
 
-    async def find_session_and_write_hook(
+    async def ensure_session_and_write_hook(
         self,
         hook: AgentHook,
         location: SessionLocation,
@@ -245,7 +245,7 @@ class HookRecorder:
     ) -> Any:
         """Find the hook's session where it is not `known`, and write the hook's events, in one transaction."""
         with self.claim_lost_hooks_during_block(hook) as lost:
-            make = functools.partial(self.find_session_and_build_events, hook, location, ruling, lost)
+            make = functools.partial(self.ensure_session_and_build_events, hook, location, ruling, lost)
             try:
                 written = await self.submit_hook_events(
                     size, make=functools.partial(make, known_session), read_back=read_back
@@ -259,7 +259,7 @@ class HookRecorder:
         self.cache_hook_session(hook, location, written.created)
         return written.read_values
 
-    def find_session_and_build_events(
+    def ensure_session_and_build_events(
         self,
         hook: AgentHook,
         location: SessionLocation,
@@ -369,9 +369,9 @@ class HookRecorder:
             try:
                 return (await self.submit_hook_events(size, events, read_back=read_back)).read_values
             except NotFound:
-                return await self.rewrite_events_of_deleted_session(hook, events, size, key, read_back)
+                return await self.recreate_session_and_write_events(hook, events, size, key, read_back)
 
-    async def rewrite_events_of_deleted_session(
+    async def recreate_session_and_write_events(
         self,
         hook: AgentHook,
         events: list[NewEvent],

@@ -167,7 +167,7 @@ class Authenticator:
         """
         if not settings.API_AUTH:
             require_non_browser_request(decode_headers(headers))
-        return await self.build_admission(
+        return await self.authenticate_and_build_admission(
             functools.partial(
                 self.authenticate_api_key_caller, scope, headers, *get_edge_operation_of_request(scope).scopes
             )
@@ -175,7 +175,7 @@ class Authenticator:
 
     async def admit_api_key_stream_reader(self, scope: Scope, headers: Headers) -> Admission:
         """Let a program in that listens to a stream; its key may be in the query. Raises as `admit_api_key_caller`."""
-        return await self.build_admission(
+        return await self.authenticate_and_build_admission(
             functools.partial(
                 self.authenticate_api_key_caller,
                 scope,
@@ -185,7 +185,7 @@ class Authenticator:
             )
         )
 
-    async def build_admission(self, ask: Callable[[], Awaitable[KeyIdentity]]) -> Admission:
+    async def authenticate_and_build_admission(self, ask: Callable[[], Awaitable[KeyIdentity]]) -> Admission:
         generation = self.generation
         return Admission(self, await ask(), ask, generation)
 
@@ -211,7 +211,7 @@ class Authenticator:
         if not session_key or "\x00" in session_key:
             raise Unauthorized("Sign in first.")
         viewer = await self._people.get_or_authenticate(
-            session_key, lambda: self._threads.run_in_thread(load_session_viewer, session_key)
+            session_key, lambda: self._threads.run_in_thread(require_viewer_of_session, session_key)
         )
         CALLER.set(f"person:{viewer.user_id}")
         return viewer
@@ -305,7 +305,7 @@ def record_out_of_scope_call(identity: KeyIdentity, wanted_scopes: tuple[str, ..
     keys.record_out_of_scope_use(identity, wanted_scopes, attempt, timezone.now())
 
 
-def load_session_viewer(session_key: str) -> Viewer:
+def require_viewer_of_session(session_key: str) -> Viewer:
     request = HttpRequest()
     request.session = SessionStore(session_key)
     user = get_user(request)

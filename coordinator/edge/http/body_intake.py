@@ -10,7 +10,7 @@ from typing import IO
 
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
 from coordinator.edge.http.bridge import IncompleteBody
-from coordinator.edge.http.client_addresses import find_client_network, get_client_address
+from coordinator.edge.http.client_addresses import client_network_or_address, get_client_address
 from coordinator.edge.http.messages import ClientDisconnected
 from coordinator.errors import RequestTooLarge, SignalboxError
 from coordinator.identity.declarations import body_allowance_of_url
@@ -40,7 +40,7 @@ class RequestBodyIntake:
         if length == 0:
             yield io.BytesIO()
             return
-        sender, limit = await self.find_sender_and_limit(scope, length)
+        sender, limit = await self.identify_sender_and_body_limit(scope, length)
         with (
             self._bodies.create_body_reservation(sender) as reservation,
             tempfile.SpooledTemporaryFile(SPOOL_BYTES) as body,
@@ -55,7 +55,7 @@ class RequestBodyIntake:
                 return sender
         return sender_key_of_client_address(scope)
 
-    async def find_sender_and_limit(self, scope: Scope, length: int | None) -> tuple[str, BodyLimit]:
+    async def identify_sender_and_body_limit(self, scope: Scope, length: int | None) -> tuple[str, BodyLimit]:
         """Return who sends and what they may. Who sends little is not asked to prove anything here."""
         stranger = sender_key_of_client_address(scope)
         if length is not None and length <= STRANGER.sent:
@@ -81,7 +81,7 @@ async def receive_into_file(
 
 
 def sender_key_of_client_address(scope: Scope) -> str:
-    return f"address:{find_client_network(get_client_address(scope).address)}"
+    return f"address:{client_network_or_address(get_client_address(scope).address)}"
 
 
 def build_too_large_error(limit: BodyLimit) -> RequestTooLarge:

@@ -76,7 +76,7 @@ def resolve_client_address_behind_proxies(scope: dict[str, Any]) -> ClientAddres
 
 
 @lru_cache(maxsize=1024)
-def find_client_network(address: str) -> str:
+def client_network_or_address(address: str) -> str:
     """Return the client that an address belongs to: for an IPv6 address its /64, which one machine owns."""
     try:
         ip = ipaddress.ip_address(address)

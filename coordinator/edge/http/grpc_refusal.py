@@ -25,7 +25,7 @@ def build_http2_settings_frames() -> bytes:
     return build_http2_frame(SETTINGS, 0, 0, b"") + build_http2_frame(SETTINGS, ACK, 0, b"")
 
 
-def build_grpc_refusal(received: bytes) -> bytes | None:
+def build_grpc_refusal_or_none(received: bytes) -> bytes | None:
     """Return the answer to the first request in what followed the preface; None while its headers have not come.
 
     Where they do not come at all (MOST_HEADER_BYTES), that the connection ends, and why.
@@ -35,14 +35,14 @@ def build_grpc_refusal(received: bytes) -> bytes | None:
         size, kind = int.from_bytes(received[at : at + 3]), received[at + 3]
         stream = int.from_bytes(received[at + 5 : at + HEAD]) & 0x7FFF_FFFF
         if kind == HEADERS and stream:
-            return build_http2_frame(HEADERS, END_OF_ALL, stream, build_grpc_trailers()) + build_goaway_frame(
-                stream
-            )
+            return build_http2_frame(
+                HEADERS, END_OF_ALL, stream, encode_grpc_refusal_headers()
+            ) + build_goaway_frame(stream)
         at += HEAD + size
     return build_goaway_frame(0) if len(received) > MOST_HEADER_BYTES or at > MOST_HEADER_BYTES else None
 
 
-def build_grpc_trailers() -> bytes:
+def encode_grpc_refusal_headers() -> bytes:
     return (
         STATUS_200
         + CONTENT_TYPE

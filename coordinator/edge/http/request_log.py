@@ -59,7 +59,7 @@ class ObservedRequest:
         self._status = 0
         self._route = classify_request(scope["method"], scope["path"])
         self.trace_id = trace.begin_trace(
-            parse_request_id_from_proxy(scope) if settings.TRUSTED_PROXIES else None
+            find_trusted_proxy_request_id(scope) if settings.TRUSTED_PROXIES else None
         )
         scope["signalbox.trace_id"] = self.trace_id  # for Django, in its own thread
 
@@ -76,11 +76,11 @@ class ObservedRequest:
         """The answer has ended, or will never come: write the line that the settings ask for."""
         took = time.perf_counter() - self._began
         kind = settings.ACCESS_LOG
-        if kind == "all" or (kind == "slow" and self.should_log_request(took)):
+        if kind == "all" or (kind == "slow" and self.is_slow_or_failed_request(took)):
             log.info("%s", self, extra={"fields": self.build_log_fields(took)})
         trace.end_trace()
 
-    def should_log_request(self, took: float) -> bool:
+    def is_slow_or_failed_request(self, took: float) -> bool:
         return self._status >= 500 or (took > SLOW and self._route not in LONG_LIVED_ROUTES)
 
     def build_log_fields(self, took: float) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class ObservedRequest:
         )
 
 
-def parse_request_id_from_proxy(scope: Scope) -> str | None:
+def find_trusted_proxy_request_id(scope: Scope) -> str | None:
     if not is_trusted_proxy(str((scope.get("client") or ("",))[0])):
         return None
     offered_ids = [value for name, value in scope["headers"] if name.lower() == b"x-request-id"]

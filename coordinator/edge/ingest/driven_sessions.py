@@ -128,11 +128,11 @@ class DrivingEndpoint:
         session_updates = [build_session_update(update) for update in body.updates]
         runner = await self.find_runner_and_record_contact(body.runner_id, admission.caller)
         work = functools.partial(
-            apply_session_updates_of_runner, session_id, runner, session_updates, body.run_id
+            apply_updates_and_get_next_number, session_id, runner, session_updates, body.run_id
         )
         await send_json(send, 200, {"ok": True, "next": await self.run_runner_write_in_transaction(work)})
 
-    async def answer_permission_question(
+    async def receive_permission_question_and_wait(
         self, session_id: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """`POST /runner/sessions/{id}/permission`: 200 with the outcome, null while nobody has answered."""
@@ -154,7 +154,7 @@ class DrivingEndpoint:
         with DisconnectWatcher(receive) as disconnect_watcher:
             answer = NOT_YET
             if not await self.wait_and_check_still_braked(question_call, admission, until):
-                answer = await self.decide_permission_question(
+                answer = await self.decide_question_or_ask_people(
                     question, question_call, admission, disconnect=disconnect_watcher, until=until
                 )
             # A brake may have been put on while a person was waited for.
@@ -179,7 +179,7 @@ class DrivingEndpoint:
         )
         return holding_brake is not None
 
-    async def decide_permission_question(
+    async def decide_question_or_ask_people(
         self,
         question: PermissionQuestion,
         call_request: ToolCallRequest,
@@ -330,7 +330,7 @@ def build_session_update(sent: SentUpdate) -> DrivenAgentUpdate:
     return DrivenAgentUpdate(sent.n, sent.at, kind if isinstance(kind, str) and kind else "update", fields)
 
 
-def apply_session_updates_of_runner(
+def apply_updates_and_get_next_number(
     session_id: str, runner: Runner, updates: list[DrivenAgentUpdate], run_id: str | None
 ) -> int:
     return taking.apply_updates_return_next_number(

@@ -79,7 +79,7 @@ class EventIngestEndpoint:
                 deadline=deadline,
                 size=len(body),
                 once=once,
-                make_answer=build_single_event_answer if once else None,
+                make_answer=encode_event_outcome_for_storage if once else None,
             )
             outcome = decode_stored_event_outcome(result) if isinstance(result, bytes) else result[0]
         if isinstance(outcome, SignalboxError):
@@ -207,7 +207,7 @@ def build_batch_answer(parsed: Parsed, outcomes: Sequence[Outcome]) -> bytes:
     return encode({"accepted": accepted, "rejected": len(results) - accepted, "results": results})
 
 
-def build_single_event_answer(outcomes: Sequence[Outcome]) -> bytes:
+def encode_event_outcome_for_storage(outcomes: Sequence[Outcome]) -> bytes:
     return build_batch_answer([NewEvent(event_type="", session_id="", timestamp="")], outcomes)
 
 

@@ -84,21 +84,21 @@ class TelemetryEndpoint:
                 rejected, rejection_reason = await self.write_reports_and_count_refusals(
                     reports, caller, reservation.size
                 )
-            await self.report_omitted_telemetry(caller, notes, rejected, rejection_reason)
+            await self.record_omitted_telemetry_counts(caller, notes, rejected, rejection_reason)
             rejected += notes.count_omissions(OmissionKind.SPAN)
             rejection_reason = " ".join(filter(None, (rejection_reason, notes.message)))
         except SignalboxError as refusal:
             if caller is not None and refusal.status in REFUSED_FOR_GOOD:
                 notes = OmittedRecordCounts()
                 notes.add_omission(OmissionKind.EXPORT, str(refusal.detail))
-                await self.report_omitted_telemetry(caller, notes)
+                await self.record_omitted_telemetry_counts(caller, notes)
             await send_telemetry_error(send, form, refusal)
             return
         await send_telemetry_answer(
             send, 200, form, encode_partial_success(kind, form, rejected, rejection_reason)
         )
 
-    async def report_omitted_telemetry(
+    async def record_omitted_telemetry_counts(
         self, caller: KeyIdentity, notes: OmittedRecordCounts, rejected: int = 0, rejection_reason: str = ""
     ) -> None:
         """Have people see what is left out. A database that does not take it changes nothing of the answer."""
@@ -153,11 +153,11 @@ class TelemetryEndpoint:
         assert not isinstance(outcomes, bytes)
         refusals = [outcome for outcome in outcomes if isinstance(outcome, SignalboxError)]
         if any(isinstance(refusal, NotFound) for refusal in refusals):
-            raise build_sessions_changed_error()
+            raise build_session_deleted_error()
         return len(refusals), str(refusals[0].detail) if refusals else ""
 
 
-def build_sessions_changed_error() -> SignalboxError:
+def build_session_deleted_error() -> SignalboxError:
     """Return the refusal for records whose session was deleted while they were written: sent again, they fit."""
     problem = SignalboxError("A session was deleted while this was written. Send it again.", retry_after=1)
     problem.status = 503
@@ -176,7 +176,7 @@ def parse_session_reports_and_omissions(
 ) -> tuple[list[SessionReport], OmittedRecordCounts]:
     if form == PROTOBUF:
         request: Any = (
-            import_otlp_protobuf_module().decode_otlp_request(kind, body) if kind in READERS else {}
+            import_otlp_protobuf_module().decode_otlp_protobuf_as_json(kind, body) if kind in READERS else {}
         )
     else:
         try:
@@ -211,7 +211,7 @@ def create_sessions_and_assign_events(
                 report.session, report.thread, key
             )
         if (above := subagents.get(report.session)) is not None:
-            events += iterate_subagent_usage_for_parent(report.events, *above)
+            events += iterate_usage_reassigned_to_parent(report.events, *above)
             continue
         if report.session not in known_sessions:
             if report.only_known and sessions.find_session_id_by_executor_id(report.session, key) is None:
@@ -266,7 +266,7 @@ def merge_trace_reports_into_session(
     return joined_reports
 
 
-def iterate_subagent_usage_for_parent(
+def iterate_usage_reassigned_to_parent(
     events: Iterable[NewEvent], session_id: str, name: str
 ) -> Iterator[NewEvent]:
     """Yield a sub-agent thread's usage, in the session that started it; its hooks report all else there."""

@@ -304,7 +304,7 @@ class GroupWriter:
         deliver_write_results((job, count_and_build_not_written_error()) for job in group if not job.begun)
         return [job for job in group if job.begun]
 
-    def mark_jobs_undone(self, group: list[WriteJob]) -> None:
+    def mark_jobs_as_not_begun(self, group: list[WriteJob]) -> None:
         """Mark jobs whose transaction was undone as not begun."""
         with self._some:
             for job in group:
@@ -377,16 +377,16 @@ class GroupWriter:
         while group := self.begin_live_jobs_refuse_expired(group):
             self._committing = False
             try:
-                results = self.commit_group(group)
+                results = self.write_group_in_transaction(group)
             except OperationalError as problem:
                 if locks.is_retryable_lock_error(problem):
-                    self.mark_jobs_undone(group)
+                    self.mark_jobs_as_not_begun(group)
                     time.sleep(LOCK_RETRY)
                     continue
                 if not (is_retry or self._committing) and locks.is_commit_uncertain(problem):
                     # The connection was cut, as a rule while nothing was written; nothing is committed.
                     is_retry = True
-                    self.mark_jobs_undone(group)
+                    self.mark_jobs_as_not_begun(group)
                     connection.close()
                     continue
                 log.warning("Events could not be written: %s", str(problem).strip())
@@ -395,14 +395,14 @@ class GroupWriter:
                 results = [refusal() for _ in group]
             except DatabaseError as problem:
                 if len(group) > 1:
-                    self.mark_jobs_undone(group)
+                    self.mark_jobs_as_not_begun(group)
                     for job in group:
                         self.write_group([job])
                     return
                 if isinstance(problem, IntegrityError) and group[0].once is not None and not found_twin:
                     # Another server has just written the same batch: its answer is there now.
                     found_twin = True
-                    self.mark_jobs_undone(group)
+                    self.mark_jobs_as_not_begun(group)
                     continue
                 results = [log_and_build_database_refusal(problem)]
             self._wake()
@@ -415,7 +415,7 @@ class GroupWriter:
             deliver_write_results(zip(group, results, strict=True))
             return
 
-    def commit_group(self, group: Sequence[WriteJob]) -> list[Any]:
+    def write_group_in_transaction(self, group: Sequence[WriteJob]) -> list[Any]:
         now = self._clock()
         for job in group:
             if not job.prepared:

@@ -220,11 +220,11 @@ def iterate_database_metrics() -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "signalbox_approvals_pending", "Permission requests that wait for a person", value=waiting
     )
-    yield build_row_count_metric_by_status(
+    yield load_row_counts_by_status(
         "signalbox_permission_requests", "Permission requests kept, by status", PermissionRequest
     )
-    yield build_row_count_metric_by_status("signalbox_sessions", "Sessions kept, by status", Session)
-    yield build_row_count_metric_by_status("signalbox_runs", "Runs kept, by status", Run)
+    yield load_row_counts_by_status("signalbox_sessions", "Sessions kept, by status", Session)
+    yield load_row_counts_by_status("signalbox_runs", "Runs kept, by status", Run)
     log_state = transparency.load_log_state(timezone.now())
     yield GaugeMetricFamily(
         "signalbox_audit_entries", "Entries in the audit log's tree", value=log_state.size
@@ -238,7 +238,7 @@ def iterate_database_metrics() -> Iterator[Metric]:
     yield GaugeMetricFamily("signalbox_database_bytes", "Size of the database", value=database_size_bytes())
 
 
-def build_row_count_metric_by_status(name: str, description: str, model: Any) -> Metric:
+def load_row_counts_by_status(name: str, description: str, model: Any) -> Metric:
     family = GaugeMetricFamily(name, description, labels=("status",))
     for status, count in model.objects.order_by("status").values_list("status").annotate(Count("pk")):
         family.add_metric((str(status),), count)

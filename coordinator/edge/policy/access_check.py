@@ -207,14 +207,14 @@ def build_access_validation_error(raw: bytes) -> UnprocessableRequest:
         (AccessChecks if many else AccessCheck).model_validate(value)
     except pydantic.ValidationError as problem:
         return UnprocessableRequest(
-            [format_access_error(dict(error)) for error in problem.errors(include_url=False)]
+            [format_pydantic_access_error(dict(error)) for error in problem.errors(include_url=False)]
         )
     return UnprocessableRequest(
         [{"type": "value_error", "loc": ["body"], "msg": "Cannot be read.", "input": None}]
     )
 
 
-def format_access_error(error: dict[str, Any]) -> dict[str, Any]:
+def format_pydantic_access_error(error: dict[str, Any]) -> dict[str, Any]:
     validation_error = {name: error[name] for name in ("type", "msg", "input")}
     validation_error["loc"] = ["body", *error["loc"]]
     if "ctx" in error:

@@ -135,7 +135,7 @@ class PolicyRulings:
         tool = (unwrap_gateway_call_or_none(tool) or tool) if through_gateway else tool
         ruling = by_wrapper = NO_OPINION
         if snapshot:
-            about, unread = await self.add_needed_history_to_call_text(
+            about, unread = await self.add_required_history_with_ruling(
                 snapshot, tool, about, agent_id, program, find_moment=find_moment
             )
             judge_by_rules = functools.partial(
@@ -155,7 +155,7 @@ class PolicyRulings:
             tool_rules.stricter_ruling(ruling, by_wrapper) if by_wrapper.decision in {ASK, DENY} else ruling
         )
 
-    async def add_needed_history_to_call_text(
+    async def add_required_history_with_ruling(
         self,
         snapshot: PolicySnapshot,
         tool: str,
