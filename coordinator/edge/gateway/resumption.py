@@ -46,7 +46,8 @@ class ResponseResumer:
     ) -> tuple[bytes, bytes | None]:
         """Return the response of a call whose stream was left open, as `relay_events_before_response` does.
 
-        It ends with the caller's time. Raises the same UnfinishedStream where the client itself asks for it, and UpstreamFailed.
+        It ends with the caller's time. Raises the same UnfinishedStream where the client itself asks for it, and
+        UpstreamFailed.
         """
         if left.by_server and line is not None and can_client_resume(exchange):
             raise left
