@@ -135,7 +135,7 @@ def agent_access_as_json(
     agent_id: str, now: datetime, *, at: datetime | None, denied: bool
 ) -> dict[str, Any]:
     """Return the body of `AgentAccess`."""
-    policies = access.default_policies_by_server(now, agent_id)
+    policies = access.load_default_policies_by_server(now, agent_id)
     # No tool has the empty name: it represents a tool that nobody has listed.
     tools = {
         server: ["", *names] for server, names in mcp_tools.collect_tool_names_by_server(policies).items()

@@ -156,19 +156,21 @@ def create_permission_request(request: HttpRequest, body: NewPermissionRequestIn
     new = build_new_permission_request(body, caller)
     if body.conversation_id and not body.session_id:
         new = replace(new, session_id=ensure_conversation_session_id(body.conversation_id, new, caller, now))
-    ruling = api_request_rules.judge_requested_call(
+    ruling = api_request_rules.judge_requested_call_by_rules(
         new.subject, new.agent_id, new.folder, now, session_id=new.session_id
     )
     if ruling.decision == DENY:
         denied = approvals.get_or_create_denied_request(new, ruling, actor=caller.caller_actor, now=now)
-        answer = verdicts.build_requester_answer(
+        answer = verdicts.build_requester_answer_with_brake(
             denied.request, now, new.build_requester(caller.caller_actor)
         )
         return Status(201 if denied.created else 200, answer)
     result = approvals.request_permission(new, actor=caller.caller_actor, now=now)
     return Status(
         201 if result.created else 200,
-        verdicts.build_requester_answer(result.request, now, new.build_requester(caller.caller_actor)),
+        verdicts.build_requester_answer_with_brake(
+            result.request, now, new.build_requester(caller.caller_actor)
+        ),
     )
 
 
@@ -213,7 +215,7 @@ def list_permission_requests(request: HttpRequest, page: Query[RequestsPage]) ->
     sizes = list(requests.list_ids_and_character_counts()[: page.limit + 1])
     fitting = count_requests_fitting_page([size for _, size in sizes[: page.limit]])
     rows = list(requests.with_context().filter(pk__in=[pk for pk, _ in sizes[:fitting]]))
-    body_fields = {"requests": verdicts.build_requester_answers(rows, now)}
+    body_fields = {"requests": verdicts.build_requester_answers_with_brakes(rows, now)}
     return (
         {**body_fields, "next_cursor": rows[-1].request_id} if rows and len(sizes) > fitting else body_fields
     )
@@ -249,7 +251,7 @@ def check_approval(request: HttpRequest, question: Query[ApprovalQuestion]) -> d
         "approved": approval is not None and brake is None,
         "brake": brake,
         "request_id": approval.request_id if approval else None,
-        "expires_at": rules.format_request_instant(approval.expires_at) if approval else None,
+        "expires_at": rules.format_instant_or_keep_text(approval.expires_at) if approval else None,
     }
 
 
@@ -262,7 +264,7 @@ def check_approval(request: HttpRequest, question: Query[ApprovalQuestion]) -> d
 def get_permission_request(request: HttpRequest, request_id: str) -> dict[str, Any]:
     """Returns the request in its present state."""
     now = timezone.now()
-    return verdicts.build_requester_answer(
+    return verdicts.build_requester_answer_with_brake(
         rules.require_visible_request(request_id, caller_identity(request), now), now
     )
 
@@ -303,7 +305,7 @@ def withdraw_permission_request(
     except Forbidden:
         rules.require_visible_request(request_id, caller, now)  # to whom it is hidden, it does not exist
         raise
-    return verdicts.build_requester_answer(row, now)
+    return verdicts.build_requester_answer_with_brake(row, now)
 
 
 def caller_identity(request: HttpRequest) -> KeyIdentity:

@@ -437,7 +437,7 @@ class ClaudeCodeDialect(Dialect):
         """
         approved_by, answer = settled.get("approved_by") or "somebody", settled["answer"]
         question, tool_input = (
-            questions.parse_question_of_tool_call(call.tool, call.tool_input),
+            questions.parse_call_question_or_none(call.tool, call.tool_input),
             call.tool_input or {},
         )
         reason = f"Answered by {approved_by} in Signalbox."
@@ -447,7 +447,7 @@ class ClaudeCodeDialect(Dialect):
             return self.build_decision_reply(
                 hook.name, ALLOW, reason, {"updated_input": tool_input, "suggestions": modes}
             )
-        answers = questions.build_claude_code_answer_fields(question, answer.get(questions.ANSWERED))
+        answers = questions.claude_code_answers_or_none(question, answer.get(questions.ANSWERED))
         if answers is None:
             return self.build_decision_reply(hook.name, DENY, NOT_FITTING, {})
         return self.build_decision_reply(

@@ -357,10 +357,10 @@ class Dialect(ABC):
         An agent whose tool takes no answer from a hook reads it as the reason why the tool did not ask.
         """
         approved_by, added = settled.get("approved_by") or "somebody", settled["answer"]
-        question = questions.parse_question_of_tool_call(call.tool, call.tool_input)
+        question = questions.parse_call_question_or_none(call.tool, call.tool_input)
         if not isinstance(question, questions.AgentQuestions):
             return self.build_decision_reply(hook.name, ALLOW, f"Approved by {approved_by} in Signalbox.", {})
-        described = questions.describe_answers_for_agent(question, added.get(questions.ANSWERED))
+        described = questions.describe_answers_or_none(question, added.get(questions.ANSWERED))
         answer_text = ANSWERED_BY.format(approved_by, described) if described else NOT_FITTING
         return self.build_decision_reply(hook.name, DENY, answer_text, {})
 

@@ -329,10 +329,10 @@ class OpenCodeDialect(Dialect):
         self, hook: AgentHook, call: ToolCallRequest, settled: Settled
     ) -> AgentReply | None:
         """Return a person's answer: as OpenCode's own prompt gives it, where that is shown already."""
-        question = questions.parse_question_of_tool_call(call.tool, call.tool_input)
+        question = questions.parse_call_question_or_none(call.tool, call.tool_input)
         if hook.name != QUESTION or not isinstance(question, questions.AgentQuestions):
             return super().build_question_answer_reply(hook, call, settled)
-        answers = questions.build_answer_lists(question, settled["answer"].get(questions.ANSWERED))
+        answers = questions.build_answer_lists_or_none(question, settled["answer"].get(questions.ANSWERED))
         if answers is None:
             return self.build_decision_reply(hook.name, DENY, NOT_FITTING, {})
         return AgentReply({"decision": ALLOW, "answers": answers})

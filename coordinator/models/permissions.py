@@ -40,7 +40,7 @@ class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
         """Load each request and its context; the columns that may hold megabytes are read when they are asked for."""
         return self.select_related("context").defer("metadata", "context__tool_input", "context__answer")
 
-    def with_only_short_inputs(self) -> PermissionRequestQuerySet:
+    def annotate_short_listed_inputs(self) -> PermissionRequestQuerySet:
         """Load each request as lists show it: without bodies, but for an input of at most LISTED_INPUT characters.
 
         That one is its `listed_input`; `is_edited` says whether a person approved another.

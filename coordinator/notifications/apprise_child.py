@@ -166,7 +166,7 @@ def run_fenced_apprise_order(order: Mapping[str, Any]) -> dict[str, str]:
     service = apprise.Apprise.instantiate(order["url"], asset=asset, suppress_exceptions=True)
     if service is None:
         return {"problem": "incomplete"}
-    allowed_service = identify_allowed_service(service, order["schemas"])
+    allowed_service = identify_allowed_service_or_none(service, order["schemas"])
     if allowed_service is None:
         return {"problem": "not allowed"}
     if "text" not in order:
@@ -204,7 +204,7 @@ def has_self_hosted_address(service: Any) -> bool:
     return any("{host}" in template for template in service.templates)
 
 
-def identify_allowed_service(service: Any, schemas: Sequence[str]) -> dict[str, str] | None:
+def identify_allowed_service_or_none(service: Any, schemas: Sequence[str]) -> dict[str, str] | None:
     """Return which service it is and, of one that people run themselves, on which host; None for others' schemas."""
     names: set[str] = set()
     for known_protocol in (service.protocol, service.secure_protocol):

@@ -35,13 +35,13 @@ class NotificationChannel:
 # In the order in which the form offers them.
 CHANNELS: Mapping[str, NotificationChannel] = {
     Kind.APPRISE: NotificationChannel(
-        apprise_channel.send_via_apprise, 4, "Service", "A service (Slack, Telegram, …)"
+        apprise_channel.send_apprise_and_describe_outcome, 4, "Service", "A service (Slack, Telegram, …)"
     ),
-    Kind.EMAIL: NotificationChannel(emails.send_email_notification, 2, "E-mail", "E-mail"),
+    Kind.EMAIL: NotificationChannel(emails.send_email_and_describe_outcome, 2, "E-mail", "E-mail"),
     Kind.WEBHOOK: NotificationChannel(
-        webhook_messages.send_webhook_notification, 4, "Webhook", "A webhook of your own"
+        webhook_messages.send_webhook_and_describe_outcome, 4, "Webhook", "A webhook of your own"
     ),
-    Kind.PUSH: NotificationChannel(push.send_push_notification, 4, "Device"),
+    Kind.PUSH: NotificationChannel(push.send_push_and_describe_outcome, 4, "Device"),
 }
 TYPED = tuple(kind for kind, channel in CHANNELS.items() if channel.choice)
 

@@ -13,7 +13,9 @@ from coordinator.models import Notification, PermissionRequest
 from coordinator.notifications.messages import NotificationNotSent, build_message_text
 
 
-def send_email_notification(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
+def send_email_and_describe_outcome(
+    message: Notification, request: PermissionRequest | None, now: datetime
+) -> str:
     """Mail about `request` (None: a test); return what came of it, in words. Raises NotificationNotSent."""
     if not settings.EMAIL_HOST:
         raise NotificationNotSent("no mail server is set (SIGNALBOX_SMTP_HOST)")

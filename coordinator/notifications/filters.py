@@ -13,7 +13,7 @@ from coordinator.policy.rules.tool_rules import matches_tool_name
 About = NotificationTarget.About
 
 
-def targets_for_request(
+def filter_targets_for_request(
     targets: Iterable[NotificationTarget], request: PermissionRequest
 ) -> list[NotificationTarget]:
     """Return the `targets` that are notified of `request`. A choice that cannot be read leaves nothing out."""
@@ -25,12 +25,12 @@ def targets_for_request(
     ]
 
 
-def targets_for_budgets(targets: Iterable[NotificationTarget]) -> list[NotificationTarget]:
+def filter_targets_for_budgets(targets: Iterable[NotificationTarget]) -> list[NotificationTarget]:
     """Return the `targets` that are notified of how much of the budgets is used."""
     return [target for target in targets if target.about in (About.EVERYTHING, About.BUDGETS)]
 
 
-def targets_for_sessions(targets: Iterable[NotificationTarget]) -> list[NotificationTarget]:
+def filter_targets_for_sessions(targets: Iterable[NotificationTarget]) -> list[NotificationTarget]:
     """Return the `targets` that are notified of sessions: addresses that are about everything."""
     return [target for target in targets if target.about == About.EVERYTHING]
 

@@ -87,7 +87,7 @@ def build_message_text(
         )
         return MessageText(clean_foreign_text_to_one_line(title), "", approval_page_url(request))
     late = (
-        f", waiting for {request_waiting_time(request, now)}"
+        f", waiting for {request_waiting_time_text(request, now)}"
         if message.event == Notification.NotifiedEvent.ESCALATED
         else ""
     )
@@ -199,7 +199,7 @@ def budgets_page_url(*, to_agent: bool = False) -> str:
 
 def describe_who_requests_what(request: PermissionRequest, verb: str) -> str:
     """Return who asks for what; of a call through the MCP gateway the agent and the tool."""
-    if (parsed_question := question_requests.parse_question_of_request(request)) is not None:
+    if (parsed_question := question_requests.parse_request_question_or_none(request)) is not None:
         question = approvals.permission_request_gist(request)
         return f"{request.plugin_id} {describe_how_agent_asks(parsed_question)}: {question}"
     if (call := gateway_request_call_label(request)) is None:
@@ -210,7 +210,7 @@ def describe_who_requests_what(request: PermissionRequest, verb: str) -> str:
 
 def describe_question(request: PermissionRequest) -> str:
     """Return what a request asks in words, with the choices; nothing where it is no question or a plan."""
-    parsed_question = question_requests.parse_question_of_request(request)
+    parsed_question = question_requests.parse_request_question_or_none(request)
     if not isinstance(parsed_question, AgentQuestions):
         return ""
     lines = [parsed_question.title] if parsed_question.title else []
@@ -231,21 +231,19 @@ def describe_request_end(request: PermissionRequest, now: datetime) -> str:
 
 def clean_foreign_text_to_one_line(text: str, longest: int = LONGEST_TITLE) -> str:
     """Return foreign text on one line, without secrets and with nothing in it that an eye misses."""
-    return truncate_with_ellipsis(" ".join(mask_secrets_and_reveal_hidden_text(text).split()), longest)
+    return truncate_with_ellipsis(" ".join(mask_secrets_and_replace_hidden(text).split()), longest)
 
 
 def clean_foreign_text_keeping_lines(text: str) -> str:
     """Return foreign text likewise, with its lines."""
-    return truncate_with_ellipsis(
-        "\n".join(mask_secrets_and_reveal_hidden_text(text).splitlines()), LONGEST_TEXT
-    )
+    return truncate_with_ellipsis("\n".join(mask_secrets_and_replace_hidden(text).splitlines()), LONGEST_TEXT)
 
 
 def truncate_with_ellipsis(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def mask_secrets_and_reveal_hidden_text(text: str) -> str:
+def mask_secrets_and_replace_hidden(text: str) -> str:
     """Mask a text and show what it hides. What is too much to look through is left out first, from the last space on:
     half a secret is not known as one, and masks are shorter than what they replace.
     """
@@ -260,7 +258,7 @@ def is_hidden_character(char: str) -> bool:
     return not (char.isascii() and (char.isprintable() or char.isspace())) and is_invisible_character(char)
 
 
-def request_waiting_time(request: PermissionRequest, now: datetime) -> str:
+def request_waiting_time_text(request: PermissionRequest, now: datetime) -> str:
     return (
         times.format_rough_duration(now - request.created_at)
         if isinstance(request.created_at, datetime)

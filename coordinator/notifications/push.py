@@ -33,7 +33,7 @@ from coordinator.notifications.messages import (
 from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.deciders.waiting import load_waiting_for_person
 from coordinator.policy.requests import approvals, question_requests
-from coordinator.policy.requests.approvals import format_request_instant, requester_name
+from coordinator.policy.requests.approvals import format_instant_or_keep_text, requester_name
 from coordinator.policy.requests.judged_content import judged_card_digest
 from coordinator.policy.requests.questions import AgentQuestions, describe_how_agent_asks
 from coordinator.policy.requests.request_headlines import build_permission_request_headline
@@ -51,24 +51,28 @@ CLOSED_PUSH_TTL = timedelta(hours=1)
 MIN_PUSH_TTL = timedelta(minutes=1)
 
 
-def send_push_notification(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
+def send_push_and_describe_outcome(
+    message: Notification, request: PermissionRequest | None, now: datetime
+) -> str:
     """Push `message` about `request` (None: a test); return what the push service said.
 
     Raises NotificationNotSent, AddressEnded.
     """
     address = message.target.address
     try:
-        text = encode_push_payload(build_push_payload_of_notification(message, request, now))
+        text = encode_push_payload_within_limit(load_push_payload_of_notification(message, request, now))
         body = webpush.encrypt_push_message(text, **unseal_device_keys(message.target))
-        status = webhooks.post_to_checked_address(address, body, build_push_headers(address, request, now))
+        status = webhooks.post_to_checked_address(
+            address, body, load_signed_push_headers(address, request, now)
+        )
     except (webhooks.WebhookAddressRefused, webhooks.WebhookUnreachable, keyring.KeyringUnusable) as problem:
         raise NotificationNotSent(str(problem)) from None
     except (ValueError, KeyError, PushKey.DoesNotExist):
         raise NotificationNotSent("the keys cannot be read: switch push on again on that device") from None
-    return require_accepted_push_status(status)
+    return require_push_success_and_describe(status)
 
 
-def require_accepted_push_status(status: int) -> str:
+def require_push_success_and_describe(status: int) -> str:
     if status in {404, 410}:
         raise AddressEnded(
             f"The push service answered {status}: the browser has ended this subscription. "
@@ -83,7 +87,7 @@ def require_accepted_push_status(status: int) -> str:
     return f"answered {status}"
 
 
-def build_push_payload_of_notification(
+def load_push_payload_of_notification(
     message: Notification, request: PermissionRequest | None, now: datetime
 ) -> dict[str, Any]:
     person = User.objects.get(username=message.target.person)
@@ -98,7 +102,7 @@ def build_push_payload_of_notification(
             "kind": "budget",
             **budget_payload,
             "url": BUDGETS_PAGE if message.event == Notification.NotifiedEvent.BUDGET else USAGE_PAGE,
-            "at": format_request_instant(now),
+            "at": format_instant_or_keep_text(now),
             "waiting": waiting,
         }
     if message.event in (Notification.NotifiedEvent.UNGUARDED, Notification.NotifiedEvent.SIGN_IN):
@@ -108,7 +112,7 @@ def build_push_payload_of_notification(
             "title": clean_foreign_text_to_one_line(message_text.title, TITLE),
             "body": clean_foreign_text_to_one_line(message_text.text, GIST),
             "url": message_text.link.removeprefix(settings.PUBLIC_URL),
-            "at": format_request_instant(now),
+            "at": format_instant_or_keep_text(now),
             "waiting": waiting,
         }
     return build_push_payload_of_request(request, waiting, now)
@@ -123,7 +127,7 @@ def build_push_payload_of_request(
     """
     request_payload = {
         "url": approval_page_path(request),
-        "at": format_request_instant(now),
+        "at": format_instant_or_keep_text(now),
         "waiting": waiting,
     }
     if request is None:
@@ -132,10 +136,10 @@ def build_push_payload_of_request(
             "title": "Signalbox: a test",
             "body": "Push messages reach this device.",
         }
-    return request_payload | describe_request_for_push(request, request_session_title(request), now)
+    return request_payload | build_request_push_payload(request, request_session_title(request), now)
 
 
-def encode_push_payload(reported: dict[str, Any]) -> bytes:
+def encode_push_payload_within_limit(reported: dict[str, Any]) -> bytes:
     """Return a payload as JSON; where another program's id makes it too long for a push service, without details."""
     raw = json.dumps(reported, ensure_ascii=False).encode("utf-8", "replace")
     if len(raw) <= webpush.LONGEST:
@@ -146,19 +150,21 @@ def encode_push_payload(reported: dict[str, Any]) -> bytes:
     )
 
 
-def list_requests_for_offline_page(
+def serialize_requests_for_offline_page(
     requests: PermissionRequestQuerySet, now: datetime
 ) -> list[dict[str, Any]]:
     """Return waiting requests as the list without a network shows them."""
     session_titles = titles.load_session_titles(requests.values_list("context__session_id", flat=True))
     rows = requests.iterator(IN_MEMORY)
     return [
-        describe_request_for_push(row, session_titles.get(session_id_of_request(row) or "", ""), now)
+        build_request_push_payload(row, session_titles.get(session_id_of_request(row) or "", ""), now)
         for row in rows
     ]
 
 
-def describe_request_for_push(request: PermissionRequest, title: str | None, now: datetime) -> dict[str, Any]:
+def build_request_push_payload(
+    request: PermissionRequest, title: str | None, now: datetime
+) -> dict[str, Any]:
     """Return a request as a notification says it; no more of its input than the headline."""
     waits = approvals.current_request_state(request, now).waiting
     title_line, body_line = request_push_title_and_body(request)
@@ -176,8 +182,8 @@ def describe_request_for_push(request: PermissionRequest, title: str | None, now
             | question_choices_for_notification(request)
             | {
                 "judged": judged_card_digest(request),
-                "asked_at": format_request_instant(request.created_at),
-                "deadline": format_request_instant(request.expires_at),
+                "asked_at": format_instant_or_keep_text(request.created_at),
+                "deadline": format_instant_or_keep_text(request.expires_at),
             }
         )
     story = approvals.describe_request_outcome(request, now)
@@ -188,7 +194,7 @@ def describe_request_for_push(request: PermissionRequest, title: str | None, now
 
 def request_push_title_and_body(request: PermissionRequest) -> tuple[str, str]:
     """Return what is asked for, and who asks; of a question who asks it, and the question."""
-    question = question_requests.parse_question_of_request(request)
+    question = question_requests.parse_request_question_or_none(request)
     if question is None:
         return build_permission_request_headline(request).text, f"Asked by {requester_name(request)}"
     kind = f"{request.plugin_id} {describe_how_agent_asks(question)}"
@@ -197,7 +203,7 @@ def request_push_title_and_body(request: PermissionRequest) -> tuple[str, str]:
 
 def question_choices_for_notification(request: PermissionRequest) -> dict[str, list[str]]:
     """Return the choices of a question that one press answers, as a notification offers them."""
-    question = question_requests.parse_question_of_request(request)
+    question = question_requests.parse_request_question_or_none(request)
     if not isinstance(question, AgentQuestions) or not question.is_one_tap:
         return {}
     choices = question.questions[0].choices[:MOST_OFFERED_CHOICES]
@@ -226,7 +232,9 @@ def device_keys_seal_purpose(address: str) -> str:
     return f"push to {address}"
 
 
-def build_push_headers(address: str, request: PermissionRequest | None, now: datetime) -> dict[str, str]:
+def load_signed_push_headers(
+    address: str, request: PermissionRequest | None, now: datetime
+) -> dict[str, str]:
     private_key = keyring.unseal_text_with_keyring(
         KEY_PURPOSE, PushKey.objects.get(pk=PushKey.ONLY).private_key
     )

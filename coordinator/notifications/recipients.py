@@ -11,26 +11,28 @@ from coordinator.models import EscalationStep, PermissionRequest
 from coordinator.policy.deciders import decider_book as deciders
 
 
-def immediate_recipients(request: PermissionRequest, now: datetime, reachable: Collection[str]) -> set[str]:
+def immediate_recipient_usernames(
+    request: PermissionRequest, now: datetime, reachable: Collection[str]
+) -> set[str]:
     """Return the names of the people notified as soon as `request` waits; `reachable` have an address or device.
 
     Where steps after 0 minutes name nobody who may decide it and can be reached, everybody who may is notified.
     """
     able = request_decider_names(request, now)
     return (
-        able
-        & people_named_in_escalation_steps(EscalationStep.objects.filter(after_minutes=0))
-        & set(reachable)
+        able & usernames_in_escalation_steps(EscalationStep.objects.filter(after_minutes=0)) & set(reachable)
         or able
     )
 
 
-def escalation_step_recipients(step: EscalationStep, request: PermissionRequest, now: datetime) -> set[str]:
+def escalation_step_recipient_usernames(
+    step: EscalationStep, request: PermissionRequest, now: datetime
+) -> set[str]:
     """Return the names of the people whom a step notifies of `request`."""
-    return request_decider_names(request, now) & people_named_in_escalation_steps([step])
+    return request_decider_names(request, now) & usernames_in_escalation_steps([step])
 
 
-def people_named_in_escalation_steps(steps: Iterable[EscalationStep]) -> set[str]:
+def usernames_in_escalation_steps(steps: Iterable[EscalationStep]) -> set[str]:
     """Return the names of everybody whom these steps name: the people, and the active members of the groups."""
     steps = list(steps)
     groups = [step.group_id for step in steps if step.group_id is not None]

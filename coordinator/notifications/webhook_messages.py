@@ -22,7 +22,7 @@ from coordinator.notifications.messages import (
     request_session_title,
     session_id_of_request,
 )
-from coordinator.policy.requests.approvals import current_request_state, format_request_instant
+from coordinator.policy.requests.approvals import current_request_state, format_instant_or_keep_text
 from coordinator.secrets.masking import mask_secrets
 
 EVENTS: dict[str, str] = {
@@ -30,7 +30,9 @@ EVENTS: dict[str, str] = {
 }  # as it has always been sent to receivers
 
 
-def send_webhook_notification(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
+def send_webhook_and_describe_outcome(
+    message: Notification, request: PermissionRequest | None, now: datetime
+) -> str:
     """Post a message about `request` (None: a test); return what the receiver answered. Raises NotificationNotSent."""
     body = json.dumps(build_webhook_payload(message, request, now), ensure_ascii=False).encode()
     headers = {
@@ -59,7 +61,7 @@ def build_webhook_payload(
         message_text = build_message_text(message, None, now)
         about = {
             "notification_id": message.pk,
-            "sent_at": format_request_instant(now),
+            "sent_at": format_instant_or_keep_text(now),
             "url": message_text.link,
         }
         return {
@@ -73,7 +75,7 @@ def build_webhook_payload(
         return {
             "event": "session.unguarded",
             "notification_id": message.pk,
-            "sent_at": format_request_instant(now),
+            "sent_at": format_instant_or_keep_text(now),
             "session_id": message.request_id.removeprefix(SESSION),
             "url": message_text.link,
             "title": message_text.title,
@@ -84,7 +86,7 @@ def build_webhook_payload(
         return {
             "event": "mcp_server.sign_in_needed",
             "notification_id": message.pk,
-            "sent_at": format_request_instant(now),
+            "sent_at": format_instant_or_keep_text(now),
             "url": message_text.link,
             "title": message_text.title,
             "text": message_text.text,
@@ -92,7 +94,7 @@ def build_webhook_payload(
     body: dict[str, Any] = {
         "event": f"permission_request.{EVENTS.get(message.event, message.event)}" if request else "test",
         "notification_id": message.pk,
-        "sent_at": format_request_instant(now),
+        "sent_at": format_instant_or_keep_text(now),
         "url": approval_page_url(request),
     }
     if request is not None:
@@ -101,7 +103,7 @@ def build_webhook_payload(
             "plugin_id": mask_secrets(request.plugin_id),
             "permission_type": mask_secrets(request.permission_type),
             "justification": mask_secrets(request.justification),
-            "deadline": format_request_instant(request.expires_at),
+            "deadline": format_instant_or_keep_text(request.expires_at),
             "session_id": session_id_of_request(request),
             "session_title": request_session_title(request),
         }

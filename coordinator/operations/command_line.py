@@ -32,9 +32,9 @@ def run_management_command(arguments: Sequence[str], program: str) -> None:
         with tempfile.TemporaryDirectory(prefix="signalbox-") as folder:
             os.environ["SIGNALBOX_DATA_DIR"] = folder
             os.environ.pop("DATABASE_URL", None)
-            execute_django_command_line(words)
+            run_django_command_or_exit(words)
         return
-    execute_django_command_line(words)
+    run_django_command_or_exit(words)
 
 
 def restart_if_needed_and_open_listeners() -> None:
@@ -51,7 +51,7 @@ def restart_if_needed_and_open_listeners() -> None:
     listening_sockets.open_or_inherit_listening_sockets()
 
 
-def execute_django_command_line(words: list[str]) -> None:
+def run_django_command_or_exit(words: list[str]) -> None:
     """Have Django run a command, and end with a sentence where it cannot be run."""
     try:
         from django.core.exceptions import ImproperlyConfigured

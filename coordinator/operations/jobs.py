@@ -126,7 +126,7 @@ def run_job_in_current_thread(work: Callable[[], None]) -> None:
     work()
 
 
-def run_due_jobs(
+def run_and_list_due_jobs(
     now: datetime, jobs: list[PeriodicJob] | None = None, *, start: Start = run_job_in_current_thread
 ) -> list[str]:
     """Do every job that is due and return their names; one that fails is logged, and tried again later.
@@ -158,14 +158,18 @@ def add_missing_jobs(jobs: Sequence[PeriodicJob], now: datetime) -> None:
 def run_claimed_jobs(due: Sequence[tuple[PeriodicJob, ClaimedJob]]) -> None:
     """Do claimed jobs one after the other; those that were done are freed together, by one write."""
     with LEASE_RENEWER.renew_leases_during_block([claim for _job, claim in due]):
-        done = {claim: claim.claimed_at + job.run_interval for job, claim in due if run_job(job, claim)}
+        done = {
+            claim: claim.claimed_at + job.run_interval
+            for job, claim in due
+            if run_job_and_check_success(job, claim)
+        }
         if due:
             write_job_outcome_with_retries(
                 lambda: release_and_reschedule_jobs(done, now=due[0][1].claimed_at)
             )
 
 
-def run_job(job: PeriodicJob, claim: ClaimedJob) -> bool:
+def run_job_and_check_success(job: PeriodicJob, claim: ClaimedJob) -> bool:
     """Do the work and return True; where it fails, have it tried again, and return False."""
     started_at = time.monotonic()
     try:
@@ -217,12 +221,12 @@ class Housekeeper:
                 connection.close_if_unusable_or_obsolete()
             with suppress(DatabaseError):  # run_due says so
                 locks.set_sqlite_busy_timeout(PATIENCE_MS)
-            if run_due_jobs(timezone.now(), self._jobs, start=run_job_in_new_thread):
+            if run_and_list_due_jobs(timezone.now(), self._jobs, start=start_job_in_new_thread):
                 self._wake()
         connections.close_all()
 
 
-def run_job_in_new_thread(work: Callable[[], None]) -> threading.Thread:
+def start_job_in_new_thread(work: Callable[[], None]) -> threading.Thread:
     """Do a job that may be long in a thread with a connection of its own."""
 
     def run_and_close_connections() -> None:

@@ -118,7 +118,7 @@ class MigrationJudge:
         elif isinstance(operation, EngineSql):
             for statement in operation.forward:
                 if sql := in_words_of("postgresql", statement).strip():
-                    yield self.judge_sql_statement(sql) or resolve_declared_migration_safety(
+                    yield self.judge_sql_statement_or_none(sql) or resolve_declared_migration_safety(
                         operation.beside_older, SQL_UNREAD
                     )
         elif isinstance(operation, migrations.RunPython):
@@ -133,7 +133,7 @@ class MigrationJudge:
         self, operation: Operation, app: str, before: ProjectState, after: ProjectState
     ) -> tuple[bool, str]:
         """Judge one of Django's operations on a model that is there."""
-        name, table = type(operation).__name__, operation_table(operation, app, after)
+        name, table = type(operation).__name__, operation_table_or_none(operation, app, after)
         if table in self.new_tables:
             return True, NEW
         if name == "AddIndex" or (name in CONCURRENT and table in TABLES):
@@ -173,7 +173,7 @@ class MigrationJudge:
             return False, f"writers of {table} wait while the index is built"
         return True, "the older version need not fill the column"
 
-    def judge_sql_statement(self, sql: str) -> tuple[bool, str] | None:
+    def judge_sql_statement_or_none(self, sql: str) -> tuple[bool, str] | None:
         """Judge one statement in PostgreSQL's words; None where it is not one of those that are known."""
         if match := CREATE_TABLE.match(sql):
             self.new_tables.add(match[1])
@@ -183,11 +183,11 @@ class MigrationJudge:
         if index := CREATE_INDEX.match(sql):
             return self.judge_index_statement(*index.groups())
         if added := ADD_COLUMN.match(sql):
-            return judge_column_definition(added[1])
+            return judge_column_definition_or_none(added[1])
         return next(((True, reason) for pattern, reason in SAFE_STATEMENTS if pattern.match(sql)), None)
 
 
-def judge_column_definition(definition: str) -> tuple[bool, str] | None:
+def judge_column_definition_or_none(definition: str) -> tuple[bool, str] | None:
     """Judge what follows ADD COLUMN."""
     if re.match(r"(CONSTRAINT|CHECK|UNIQUE|FOREIGN|PRIMARY)\b", definition, re.IGNORECASE):
         return None
@@ -234,7 +234,7 @@ def column_type_or_reference(column: models.Field[Any, Any]) -> object:
     return column.db_type(connection)
 
 
-def operation_table(operation: Operation, app: str, state: ProjectState) -> str | None:
+def operation_table_or_none(operation: Operation, app: str, state: ProjectState) -> str | None:
     name = getattr(operation, "model_name", None)
     return model_table_name(name, app, state) if name and (app, name.lower()) in state.models else None
 

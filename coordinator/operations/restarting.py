@@ -51,7 +51,7 @@ def write_start_outcome_to_lock_file(lock: IO[str], outcome: str) -> None:
     lock.flush()
 
 
-def restart_server(folder: Path) -> None:
+def restart_server_and_wait(folder: Path) -> None:
     """Restart the server that runs on a data folder, and return once the new code answers. Raises NotRestarted."""
     before = wait_for_new_start_outcome(folder, None)
     try:
@@ -70,7 +70,7 @@ def restart_server(folder: Path) -> None:
 def wait_for_new_start_outcome(folder: Path, known_outcome: str | None) -> RunningServer:
     """Wait until the server has an outcome other than the `known_outcome` one. Raises NotRestarted where it ends."""
     while True:
-        server = read_running_server(folder)
+        server = find_running_server(folder)
         if server is None:
             raise (
                 build_no_server_error(folder)
@@ -82,7 +82,7 @@ def wait_for_new_start_outcome(folder: Path, known_outcome: str | None) -> Runni
         time.sleep(POLL_SECONDS)
 
 
-def read_running_server(folder: Path) -> RunningServer | None:
+def find_running_server(folder: Path) -> RunningServer | None:
     """Return the server that holds the folder's lock; None where none does. Raises NotRestarted for an old version."""
     try:
         file = (folder / LOCK_FILE).open()

@@ -102,12 +102,12 @@ def shrink_sqlite_file(longest_wait: float = LONGEST_WAIT_SECONDS) -> ShrinkOutc
     connection.ensure_connection()
     raw = connection.connection
     raw.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_SECONDS * 1000}")
-    seconds = vacuum_within_wait_limit(raw, longest_wait)
+    seconds = vacuum_and_measure_wait_seconds(raw, longest_wait)
     checkpoint_and_truncate_wal()
     return ShrinkOutcome(before, path.stat().st_size, seconds)
 
 
-def vacuum_within_wait_limit(raw: sqlite3.Connection, longest_wait: float) -> float:
+def vacuum_and_measure_wait_seconds(raw: sqlite3.Connection, longest_wait: float) -> float:
     """Shrink the file once no other program writes; return how long writers waited. Raises Conflict."""
     give_up_at = time.monotonic() + LOCK_WAIT_SECONDS
     while True:

@@ -48,10 +48,10 @@ def check_and_migrate_database(*, migrate: bool, say: Say, migrate_anyway: bool 
     """
     require_usable_database()
     with hold_migration_lock():
-        pending, newer = find_missing_and_newer_migrations(say)
+        pending, newer = report_and_find_migration_differences(say)
         if not pending:
             if migrate and not newer:
-                repair_interrupted_upgrade(say)
+                restore_missing_triggers_with_retries(say)
             return
         require_permission_to_migrate(pending, migrate=migrate)
         if applied_migrations() and not migrate_anyway:
@@ -60,10 +60,10 @@ def check_and_migrate_database(*, migrate: bool, say: Say, migrate_anyway: bool 
         call_command("migrate", interactive=False, verbosity=0)
 
 
-def needs_migration(*, migrate: bool, say: Say) -> bool:
+def require_usable_and_check_migration(*, migrate: bool, say: Say) -> bool:
     """Say whether `check_and_migrate_database` would migrate. Raises CommandError where it would refuse to begin."""
     require_usable_database()
-    pending, _ = find_missing_and_newer_migrations(say)
+    pending, _ = report_and_find_migration_differences(say)
     if pending:
         require_permission_to_migrate(pending, migrate=migrate)
     return bool(pending)
@@ -76,7 +76,7 @@ def require_usable_database() -> None:
     refuse_moved_database()
 
 
-def find_missing_and_newer_migrations(say: Say) -> tuple[set[MigrationName], list[str]]:
+def report_and_find_migration_differences(say: Say) -> tuple[set[MigrationName], list[str]]:
     """Return the migrations that the database lacks, and the names of those that only a newer version knows.
 
     Raises CommandError where a newer version has changed too much for this one.
@@ -99,7 +99,7 @@ def require_permission_to_migrate(pending: set[MigrationName], *, migrate: bool)
         )
 
 
-def repair_interrupted_upgrade(say: Say) -> None:
+def restore_missing_triggers_with_retries(say: Say) -> None:
     """Create the triggers and groups that a process killed after the last migration left out."""
     try:
         run_with_lock_retries(lambda: restore_missing_triggers(say))
@@ -259,7 +259,7 @@ def lock_data_folder(folder: Path, inherited: int | None = None, *, remedy: str 
         file = (folder / LOCK_FILE).open("a+") if inherited is None else os.fdopen(inherited, "a+")
     except OSError as problem:
         raise CommandError(f"The data folder {folder} cannot be used: {problem.strerror}.") from None
-    if not acquire_file_lock(file):
+    if not try_acquire_file_lock(file):
         file.seek(0)
         runs = f"Signalbox already runs on {folder} (process {file.readline().strip()})."
         raise CommandError(f"{runs} {remedy}".strip()) from None
@@ -269,7 +269,7 @@ def lock_data_folder(folder: Path, inherited: int | None = None, *, remedy: str 
     return file
 
 
-def acquire_file_lock(file: IO[str]) -> bool:
+def try_acquire_file_lock(file: IO[str]) -> bool:
     """Lock the file; the workers of a server that was killed let go of it within a second."""
     deadline = time.monotonic() + LET_GO_WITHIN
     while True:

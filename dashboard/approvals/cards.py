@@ -19,7 +19,7 @@ from coordinator.lib.lookalikes import has_lookalike_characters
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.models.agent_names import LinkedAgent, load_linked_agents_by_name
 from coordinator.models.permissions import RequestStatus
-from coordinator.policy.grants.access_requests import parse_access_request
+from coordinator.policy.grants.access_requests import parse_access_request_or_none
 from coordinator.policy.limits import brakes
 from coordinator.policy.requests import approvals
 from coordinator.policy.requests.approval_coverage import request_requester
@@ -27,8 +27,8 @@ from coordinator.policy.requests.approvals import RequestState, Scope
 from coordinator.policy.requests.gateway_requests import (
     GatewayRequest,
     gateway_request_call_label,
-    parse_gateway_request,
-    session_folder_names,
+    load_folder_names_by_session,
+    parse_gateway_request_or_none,
 )
 from coordinator.policy.requests.judged_content import hash_request_card_group, judged_card_digest
 from coordinator.policy.requests.request_headlines import RequestAct, build_permission_request_headline
@@ -298,7 +298,7 @@ class ApprovalCard:
     @cached_property
     def gateway_request(self) -> GatewayRequest | None:
         """Return the requested call of an MCP server's tool; None if it is not one at the gateway."""
-        return parse_gateway_request(self.first_request)
+        return parse_gateway_request_or_none(self.first_request)
 
     @cached_property
     def question(self) -> QuestionDisplay | None:
@@ -542,7 +542,7 @@ class ApprovalCard:
     @cached_property
     def is_access_request(self) -> bool:
         """Return whether an approval creates a grant. A grant ends at a time and is valid in every folder."""
-        return all(parse_access_request(member.row) is not None for member in self.waiting_members)
+        return all(parse_access_request_or_none(member.row) is not None for member in self.waiting_members)
 
     @property
     def can_change_policy(self) -> bool:
@@ -652,7 +652,7 @@ def load_gateway_folders_by_session(rows: Iterable[PermissionRequest]) -> dict[s
         find_request_session_id(row) for row in rows if gateway_request_call_label(row) is not None
     )
     session_ids = {session_id for session_id in request_session_ids if session_id}
-    return session_folder_names(session_ids) if session_ids else {}
+    return load_folder_names_by_session(session_ids) if session_ids else {}
 
 
 def load_votes_by_request(rows: Iterable[PermissionRequest]) -> dict[str, list[PermissionVote]]:

@@ -155,7 +155,7 @@ class AnswerLine:
 
 def build_question_display_or_none(row: PermissionRequest) -> QuestionDisplay | None:
     """Return what a request asks; None if it is only approved or denied."""
-    question_set = question_requests.parse_question_of_request(row)
+    question_set = question_requests.parse_request_question_or_none(row)
     return None if question_set is None else QuestionDisplay(question_set)
 
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from coordinator.identity.declarations import require_GET
 from coordinator.models import AuditLog, PermissionRequest
-from coordinator.policy.requests.approvals import format_request_instant
+from coordinator.policy.requests.approvals import format_instant_or_keep_text
 from coordinator.transparency import proofs, state
 from dashboard.audit.filters import AuditFilter
 from dashboard.frame.guards import require_viewer
@@ -144,4 +144,4 @@ def build_audit_filter(request: HtmxHttpRequest) -> AuditFilter:
 def walk_audit_export_rows(rows: QuerySet[AuditLog]) -> Iterator[dict[str, Any]]:
     for row in rows.order_by("-id").iterator(chunk_size=500):
         values = {name: getattr(row, name) for name in COLUMNS}
-        yield values | {"timestamp": format_request_instant(row.timestamp)}
+        yield values | {"timestamp": format_instant_or_keep_text(row.timestamp)}

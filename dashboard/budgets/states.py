@@ -37,7 +37,7 @@ def load_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetState]:
         return sorted(sessions, key=lambda one: -one.used_fraction)[:MOST_SESSIONS]
     current_budget_state = budgets.current_budget_state(budget, now)
     current_budget_state = replace(
-        current_budget_state, forecast=budgets.forecast_budget(current_budget_state, now)
+        current_budget_state, forecast=budgets.forecast_budget_or_none(current_budget_state, now)
     )
     if budget.measure == BudgetMeasure.CALLS:
         return [current_budget_state]
@@ -54,10 +54,10 @@ def load_session_budgets_near_limit(session: Session, now: datetime) -> Sequence
     in_force = budgets.load_active_budgets()
     if not in_force:
         return []
-    names = budgets.session_agent_names(session.pk)
+    names = budgets.load_agent_and_program_names(session.pk)
     concerned = [budget_state for budget_state in in_force if budget_state.can_apply_to_agents(names)]
     return [
         state
-        for state in budgets.session_budget_states(concerned, names, session.pk, now)
+        for state in budgets.load_session_budget_states(concerned, names, session.pk, now)
         if state.is_near_limit
     ]

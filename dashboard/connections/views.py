@@ -19,7 +19,7 @@ from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.models import Agent
 from coordinator.operations.doctor import StepResult
-from coordinator.operations.doctor.claude_code import TRIAL_AGENT, check_claude_code_connection
+from coordinator.operations.doctor.claude_code import TRIAL_AGENT, iterate_claude_code_connection_steps
 from dashboard.connections import addresses, agent_support, hook_bypasses, imports, pasting
 from dashboard.connections.omissions import list_recent_telemetry_omissions
 from dashboard.connections.received import FirstReport, list_latest_agent_sessions, load_first_report_of_key
@@ -106,7 +106,9 @@ def run_connection_test_view(request: HtmxHttpRequest) -> HttpResponse:
     )
     try:
         findings = list(
-            check_claude_code_connection(addresses.server_address_for_programs(request), raw, actor=by)
+            iterate_claude_code_connection_steps(
+                addresses.server_address_for_programs(request), raw, actor=by
+            )
         )
     finally:
         keys.invalidate_api_key(row.pk, actor=by, now=timezone.now(), reason="the test has ended")

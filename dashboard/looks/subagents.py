@@ -76,7 +76,7 @@ def build_plan_call_display(name: str, values: dict[str, Any], output: Any) -> C
 
 
 def build_question_call_display(name: str, values: dict[str, Any], output: Any) -> CallDisplay | None:
-    question_set = questions.parse_questions(values)
+    question_set = questions.parse_questions_or_none(values)
     if question_set is None or len(question_set.questions) > MOST_FACTS:
         return None
     fields = InputFields(values)

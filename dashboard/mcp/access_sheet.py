@@ -269,7 +269,7 @@ def parse_sheet_edits(form: QueryDict, now: datetime) -> list[GrantEdit]:
         renewed = f"renew-{row_number}" in form and choice != INHERIT
         if choice != current or renewed:
             end_text = form.get(f"until-{row_number}", "").strip() or common_end
-            end = None if choice == INHERIT else grant_lengths.parse_grant_end(end_text, now, zone)
+            end = None if choice == INHERIT else grant_lengths.parse_optional_grant_end(end_text, now, zone)
             edits.append(GrantEdit(agent_id, server_id, tool_name, choice, end, reason, seen_version))
     return edits
 

@@ -112,7 +112,7 @@ def load_filtered_matrix_axes(
         for name in list_grantable_agent_ids()
         if contains_all_words(f"{name} {labels.get(name, '')}", agents)
     ]
-    servers = [server] if server else list(access.default_policies_by_server(now))
+    servers = [server] if server else list(access.load_default_policies_by_server(now))
     by_server = load_tool_names_by_server(servers, now)
     columns = [
         (name, tool)

@@ -32,7 +32,7 @@ def list_escalation_steps() -> list[EscalationStepLine]:
             row,
             describe_step_delay(row.after_minutes),
             describe_step_recipient(row),
-            bool(recipients.people_named_in_escalation_steps([row]) & hearing),
+            bool(recipients.usernames_in_escalation_steps([row]) & hearing),
         )
         for row in rows
     ]

@@ -18,7 +18,7 @@ from coordinator.identity.declarations import (
     require_POST,
     require_safe,
 )
-from coordinator.notifications.push import decidable_waiting_requests, list_requests_for_offline_page
+from coordinator.notifications.push import decidable_waiting_requests, serialize_requests_for_offline_page
 from coordinator.policy.requests.questions import SubmittedAnswer
 from dashboard.frame import devices, web_app_files
 from dashboard.frame.guards import require_approver, require_sign_in
@@ -60,7 +60,7 @@ def waiting_requests_json_view(request: HtmxHttpRequest) -> HttpResponse:
     push_payload = {
         "at": now.isoformat(),
         "count": rows.count(),
-        "requests": list_requests_for_offline_page(rows[:MOST_LISTED], now),
+        "requests": serialize_requests_for_offline_page(rows[:MOST_LISTED], now),
     }
     return JsonResponse(push_payload | {"csrf": get_token(request)})
 

@@ -19,7 +19,7 @@ from django.db.models import Q, QuerySet
 from coordinator import transparency
 from coordinator.actions.audit.decision_events import VERDICTS
 from coordinator.models import AuditLeaf, AuditLog, Grant, PermissionRequest, Session
-from coordinator.policy.requests.approvals import format_request_instant
+from coordinator.policy.requests.approvals import format_instant_or_keep_text
 from coordinator.policy.requests.judged_content import judged_content_for_audit
 from coordinator.policy.rules import tool_rules
 from coordinator.sessions.timeline.walking import walk_session_events
@@ -173,12 +173,12 @@ def permission_request_evidence_dict(row: PermissionRequest) -> dict[str, Any]:
     decided = {
         "status": row.status,
         "decided_by": row.approved_by,
-        "decided_at": format_request_instant(row.approved_at),
+        "decided_at": format_instant_or_keep_text(row.approved_at),
     }
     request_fields = {
         "request_id": row.request_id,
-        "asked_at": format_request_instant(row.created_at),
-        "until": format_request_instant(row.expires_at),
+        "asked_at": format_instant_or_keep_text(row.created_at),
+        "until": format_instant_or_keep_text(row.expires_at),
     }
     return request_fields | decided | judged_content_for_audit(row)
 
@@ -190,7 +190,7 @@ def list_session_decisions(entries: list[SessionAuditEntry]) -> list[dict[str, A
         {
             "audit_row": decision_row.row.pk,
             "entry": decision_row.entry.index,
-            "at": format_request_instant(decision_row.row.timestamp),
+            "at": format_instant_or_keep_text(decision_row.row.timestamp),
             "decision": VERDICTS[decision_row.row.event_type],
             "decided_by": decision_row.row.actor_id,
             "request_id": decision_row.row.target_id,

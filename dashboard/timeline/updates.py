@@ -100,7 +100,7 @@ def load_approval_timeline_rows(session: Session, request_ids: Iterable[int]) ->
     """Return the rows of those permission requests that belong to this session."""
     wanted_ids = list(request_ids)
     permission_requests = PermissionRequest.objects.filter(pk__in=wanted_ids, context__session_id=session.pk)
-    return [*build_approval_rows(permission_requests.with_only_short_inputs())] if wanted_ids else []
+    return [*build_approval_rows(permission_requests.annotate_short_listed_inputs())] if wanted_ids else []
 
 
 def draw_session_summary(session_id: str) -> Drawing | None:

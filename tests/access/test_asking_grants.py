@@ -108,7 +108,7 @@ def test_the_audit_log_and_evidence_say_that_it_asks() -> None:
     row = AuditLog.objects.get(event_type="GRANT_CREATED")
     assert row.permission == "ask"
     assert row.metadata["after"]["permission"] == "ask"
-    (told,) = policy_in_force.rules_and_grants_at_decision("mcp__s__t", "agent.a", NOW)["grants_in_force"]
+    (told,) = policy_in_force.load_policy_state_for_audit("mcp__s__t", "agent.a", NOW)["grants_in_force"]
     assert (told["permission"], told["justification"]) == ("ask", "It moves money.")
 
 

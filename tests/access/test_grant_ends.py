@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from coordinator.errors import UnprocessableRequest
-from coordinator.policy.grants.end_parsing import QUICK_LENGTHS, SUGGESTED_ENDS, parse_grant_end
+from coordinator.policy.grants.end_parsing import QUICK_LENGTHS, SUGGESTED_ENDS, parse_optional_grant_end
 
 ZURICH = ZoneInfo("Europe/Zurich")
 NOW = datetime(2026, 11, 27, 16, 30, tzinfo=UTC)  # a Friday, half past five in the afternoon in Zurich
@@ -31,7 +31,7 @@ NOW = datetime(2026, 11, 27, 16, 30, tzinfo=UTC)  # a Friday, half past five in 
     ],
 )
 def test_a_length_ends_that_much_later(text: str, length: timedelta) -> None:
-    assert parse_grant_end(text, NOW, ZURICH) == NOW + length
+    assert parse_optional_grant_end(text, NOW, ZURICH) == NOW + length
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_a_length_ends_that_much_later(text: str, length: timedelta) -> None:
 def test_a_day_and_a_time_are_those_of_the_writers_zone(
     text: str, local: tuple[int, int, int, int, int]
 ) -> None:
-    assert parse_grant_end(text, NOW, ZURICH) == datetime(*local, tzinfo=ZURICH)
+    assert parse_optional_grant_end(text, NOW, ZURICH) == datetime(*local, tzinfo=ZURICH)
 
 
 @pytest.mark.parametrize("text", ["", "no end", "No End", "never", "until revoked"])
 def test_no_end_is_said_in_words_or_left_empty(text: str) -> None:
-    assert parse_grant_end(text, NOW) is None
+    assert parse_optional_grant_end(text, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -75,26 +75,26 @@ def test_no_end_is_said_in_words_or_left_empty(text: str) -> None:
 )
 def test_what_is_unclear_or_out_of_reach_is_refused(text: str) -> None:
     with pytest.raises(UnprocessableRequest):
-        parse_grant_end(text, NOW, ZURICH)
+        parse_optional_grant_end(text, NOW, ZURICH)
 
 
 @pytest.mark.parametrize("text", ["0 hours", "today 17:00", "2026-11-27 17:29", "2026-11-27T16:29:00Z"])
 def test_an_end_that_has_passed_is_refused(text: str) -> None:
     with pytest.raises(UnprocessableRequest, match="has passed"):
-        parse_grant_end(text, NOW, ZURICH)
+        parse_optional_grant_end(text, NOW, ZURICH)
 
 
 def test_an_end_of_more_than_ten_years_is_refused() -> None:
     with pytest.raises(UnprocessableRequest, match="ten years"):
-        parse_grant_end("9999 weeks", NOW)
+        parse_optional_grant_end("9999 weeks", NOW)
 
 
 def test_a_day_whose_clocks_change_keeps_its_length_in_hours() -> None:
     before = datetime(2026, 10, 24, 12, 0, tzinfo=UTC)  # the night after, Zurich's clocks go back
-    assert parse_grant_end("1 day", before, ZURICH) == before + timedelta(hours=24)
-    assert parse_grant_end("tomorrow 14:00", before, ZURICH) == before + timedelta(hours=25)
+    assert parse_optional_grant_end("1 day", before, ZURICH) == before + timedelta(hours=24)
+    assert parse_optional_grant_end("tomorrow 14:00", before, ZURICH) == before + timedelta(hours=25)
 
 
 @pytest.mark.parametrize("text", [*SUGGESTED_ENDS, *QUICK_LENGTHS])
 def test_what_forms_suggest_can_be_read(text: str) -> None:
-    parse_grant_end(text, NOW, ZURICH)
+    parse_optional_grant_end(text, NOW, ZURICH)

@@ -16,7 +16,7 @@ from coordinator.errors import NotFound
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.models import Grant, PermissionRequest
 from coordinator.policy.grants import access
-from coordinator.policy.grants.access_requests import RequestedAccess, parse_access_request
+from coordinator.policy.grants.access_requests import RequestedAccess, parse_access_request_or_none
 from coordinator.policy.requests.approvals import Scope, Validity
 from tests.access.cases import add_agents, add_server, grant
 from tests.people import person as new_person
@@ -38,7 +38,7 @@ def asked(tool: str | None = "t") -> PermissionRequest:
         wish.permission_subject, justification="The release waits.", agent_id="agent.a"
     )
     row = approvals.request_permission(ask, actor=Actor("user", "vera"), now=NOW).request
-    assert parse_access_request(row) == wish
+    assert parse_access_request_or_none(row) == wish
     return row
 
 

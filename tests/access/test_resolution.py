@@ -221,8 +221,12 @@ def test_servers_that_only_live_grants_name_are_listed_too() -> None:
     grant("a", "srv.none")
     grant("b", "srv.other")
     grant("a", "srv.over", expires_at=NOW)
-    assert access.default_policies_by_server(NOW) == {"s": "opt-out", "srv.none": None, "srv.other": None}
-    assert access.default_policies_by_server(NOW, "a") == {"s": "opt-out", "srv.none": None}
+    assert access.load_default_policies_by_server(NOW) == {
+        "s": "opt-out",
+        "srv.none": None,
+        "srv.other": None,
+    }
+    assert access.load_default_policies_by_server(NOW, "a") == {"s": "opt-out", "srv.none": None}
 
 
 @pytest.mark.parametrize(

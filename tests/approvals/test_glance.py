@@ -225,8 +225,8 @@ def test_characters_that_cannot_be_seen_are_a_reason_to_look_twice(tool_input, t
 def test_what_shows_the_marked_alone_shows_what_holds_hidden_characters():
     marked, plain = ask("ls \u202etxt"), ask("ls")
     targets = [NotificationTarget(name="m", about=NotificationTarget.About.MARKED)]
-    assert hearing.targets_for_request(targets, marked) == targets
-    assert hearing.targets_for_request(targets, plain) == []
+    assert hearing.filter_targets_for_request(targets, marked) == targets
+    assert hearing.filter_targets_for_request(targets, plain) == []
     page = signed_in("approver").get("/ui/approvals/?marked=on").content.decode()
     assert f'value="{marked.request_id}"' in page
     assert f'value="{plain.request_id}"' not in page

@@ -102,7 +102,7 @@ def test_the_doors_and_the_pages_say_the_same(rows, call: Callable[..., HttpResp
 
 def test_the_api_and_the_export_tell_all_of_the_answer(rows, signed_in) -> None:
     """A schema drops in silence what it does not list."""
-    told = verdicts.build_requester_answer(rows[0], timezone.now())
+    told = verdicts.build_requester_answer_with_brake(rows[0], timezone.now())
     exported = signed_in().get("/ui/approvals/history.csv").getvalue().decode()
     [columns, *_] = csv.reader(io.StringIO(exported))
     assert set(PermissionAnswer.model_fields) == set(told)

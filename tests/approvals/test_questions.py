@@ -27,7 +27,7 @@ def form_of(title: str) -> dict[str, Any]:
 
 
 def asked_of(tool_input: Any, tool: str = "AskUserQuestion") -> AgentQuestions:
-    asked = questions.parse_question_of_tool_call(tool, tool_input)
+    asked = questions.parse_call_question_or_none(tool, tool_input)
     assert isinstance(asked, AgentQuestions)
     return asked
 
@@ -70,7 +70,7 @@ def test_the_questions_of_each_agent_are_read(tool: str, tool_input: Any) -> Non
     ],
 )
 def test_what_is_no_question_is_read_as_none(tool_input: Any) -> None:
-    assert questions.parse_question_of_tool_call("AskUserQuestion", tool_input) is None
+    assert questions.parse_call_question_or_none("AskUserQuestion", tool_input) is None
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_field_of_a_form_takes_only_what_its_schema_allows(place: int, answer:
 )
 def test_a_form_of_unknown_shape_is_no_form(schema: Any) -> None:
     assert (
-        questions.parse_question_of_tool_call(
+        questions.parse_call_question_or_none(
             questions.ELICITATION, {"message": "m", "requestedSchema": schema}
         )
         is None
@@ -181,7 +181,7 @@ TEXT = {"type": "string"}
     ],
 )
 def test_a_form_that_says_more_than_mcp_allows_is_no_form(schema: Any) -> None:
-    assert questions.parse_elicitation({"message": "m", "requestedSchema": schema}) is None
+    assert questions.parse_elicitation_or_none({"message": "m", "requestedSchema": schema}) is None
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_whole_number_is_sent_exactly() -> None:
     ],
 )
 def test_an_address_says_where_it_leads_or_is_not_shown(address: str, host: str | None) -> None:
-    asked = questions.parse_elicitation({"mode": "url", "message": "m", "url": address})
+    asked = questions.parse_elicitation_or_none({"mode": "url", "message": "m", "url": address})
     assert (asked.address_host if isinstance(asked, questions.AddressRequest) else None) == host
 
 
@@ -287,7 +287,7 @@ def test_a_message_carries_the_question_and_its_choices() -> None:
     row = question_request()
     assert messages.describe_who_requests_what(row, "asks") == "claude-code asks a question: Which?"
     assert messages.describe_question(row) == "Which?\n- A\n- B"
-    told = push.describe_request_for_push(row, "", row.created_at)
+    told = push.build_request_push_payload(row, "", row.created_at)
     assert (told["title"], told["body"], told["choices"]) == (
         "claude-code asks a question",
         "Which?",
@@ -313,7 +313,7 @@ def options_request(*kinds: str) -> PermissionRequest:
 @pytest.mark.django_db
 def test_one_yes_and_one_no_need_no_names() -> None:
     assert (
-        question_requests.parse_question_of_request(
+        question_requests.parse_request_question_or_none(
             options_request("allow_once", "allow_always", "reject_once")
         )
         is None

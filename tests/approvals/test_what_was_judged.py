@@ -168,7 +168,7 @@ def test_the_card_holds_the_text_twice_so_that_an_edit_can_be_told(signed_in) ->
 def test_an_edited_approval_never_counts_for_what_was_asked(call) -> None:
     row = tool_call(now=NOW, idempotency_key="k")
     edit(row, "ls /data", **LASTING)
-    told = verdicts.build_requester_answer(fresh(row), NOW + MINUTE)
+    told = verdicts.build_requester_answer_with_brake(fresh(row), NOW + MINUTE)
     assert (told["status"], told["allowed"], told["edited"]) == ("approved", False, True)
     assert (told["tool_input"], told["edited_input"]) == (
         {"command": "rm -rf /data"},

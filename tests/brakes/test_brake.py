@@ -21,7 +21,7 @@ from coordinator.edge.policy.rulings import build_brake_ruling
 from coordinator.errors import BadRequest, Conflict, Forbidden, UnprocessableRequest
 from coordinator.identity.actors import Actor, key_actor_by_name, person_actor, system_actor
 from coordinator.models import AuditLog, Brake, PermissionRequest, Session
-from coordinator.operations.jobs import run_due_jobs
+from coordinator.operations.jobs import run_and_list_due_jobs
 from coordinator.policy.limits import brakes as policy
 from coordinator.policy.requests.approvals import PermissionSubject
 from coordinator.runs.waits import RunQueueState
@@ -247,7 +247,7 @@ class TestInTheDatabase:
         at_work = fleet.running(fleet.runner("h"), fleet.start())
         elsewhere = fleet.running(fleet.runner("other"), fleet.start())
         Brake.objects.create(reach="host", name="h", set_at=fleet.now, set_by="user:anna")
-        run_due_jobs(fleet.tick())
+        run_and_list_due_jobs(fleet.tick())
         assert [fleet.fresh(one).status for one in (at_work, elsewhere)] == ["stopping", "running"]
         assert AuditLog.objects.get(event_type="RUN_STOPPED").actor_id == "system:brake"
 
@@ -265,11 +265,11 @@ class TestInTheDatabase:
 
         monkeypatch.setattr(stopping, "request_run_stop", fails)
         assert self.put_on().stopped == 0
-        run_due_jobs(fleet.tick())
+        run_and_list_due_jobs(fleet.tick())
         assert [fleet.fresh(one).status for one in at_work] == ["running", "stopping", "stopping"]
         monkeypatch.undo()
         fleet.now += timedelta(seconds=3)
-        run_due_jobs(fleet.now)
+        run_and_list_due_jobs(fleet.now)
         assert fleet.fresh(at_work[0]).status == "stopping"
 
     def test_runs_of_others_count_for_nothing_among_those_that_are_stopped(

@@ -74,12 +74,12 @@ def test_calls_and_tokens_are_summed_with_the_events_that_are_written() -> None:
     )
     events.record_events([event(one), event(one, "post_tool"), spent(one, input=5, output=7), told], NOW)
     events.record_events([told, event(two), spent(two, input=1, output=2), event(two, "message")], NOW)
-    assert budgets.budget_usage(budget(), NOW).amount == 3  # the one that was told twice counts once
-    assert budgets.budget_usage(budget("tokens"), NOW).amount == 15
-    assert budgets.budget_usage(budget("tokens", reach="agent", name="agent.two"), NOW).amount == 3
-    assert budgets.budget_usage(budget("tokens", reach="agent", name="codex"), NOW).amount == 12
-    assert budgets.budget_usage(budget(span="session"), NOW, two.pk).amount == 1
-    assert budgets.budget_usage(budget(), NOW + timedelta(days=1)).amount == 0
+    assert budgets.load_budget_usage(budget(), NOW).amount == 3  # the one that was told twice counts once
+    assert budgets.load_budget_usage(budget("tokens"), NOW).amount == 15
+    assert budgets.load_budget_usage(budget("tokens", reach="agent", name="agent.two"), NOW).amount == 3
+    assert budgets.load_budget_usage(budget("tokens", reach="agent", name="codex"), NOW).amount == 12
+    assert budgets.load_budget_usage(budget(span="session"), NOW, two.pk).amount == 1
+    assert budgets.load_budget_usage(budget(), NOW + timedelta(days=1)).amount == 0
 
 
 def test_a_refused_event_counts_nothing() -> None:
@@ -87,14 +87,14 @@ def test_a_refused_event_counts_nothing() -> None:
     gone = event(one)
     gone.session_id = "ses_gone"
     events.record_events([gone, event(one)], NOW)
-    assert budgets.budget_usage(budget(), NOW).amount == 1
+    assert budgets.load_budget_usage(budget(), NOW).amount == 1
 
 
 def test_calls_that_only_the_gateway_tells_count_in_every_session() -> None:
     own, bare = session(1), session(2, executor_profile="mcp-gateway")
     events.record_events([event(own), event(own, source="gateway"), event(bare, source="gateway")], NOW)
-    assert budgets.budget_usage(budget(), NOW).amount == 3
-    assert budgets.budget_usage(budget(reach="agent", name="codex"), NOW).amount == 3
+    assert budgets.load_budget_usage(budget(), NOW).amount == 3
+    assert budgets.load_budget_usage(budget(reach="agent", name="codex"), NOW).amount == 3
 
 
 def test_money_is_counted_by_prices_and_what_has_none_is_said() -> None:
@@ -218,7 +218,7 @@ def test_a_session_is_whose_key_began_it_unless_a_person_ordered_it() -> None:
     SessionOwner.objects.create(session=ordered, person="bob")
     events.record_events([event(hooked), event(ordered), event(ordered)], NOW)
     assert [
-        budgets.budget_usage(budget(reach="person", name=name), NOW).amount for name in ("anna", "bob")
+        budgets.load_budget_usage(budget(reach="person", name=name), NOW).amount for name in ("anna", "bob")
     ] == [1, 2]
     assert [budgets.find_session_owner_username(one.pk) for one in (hooked, ordered)] == ["anna", "bob"]
 
@@ -245,8 +245,8 @@ def test_days_are_those_of_the_installation_s_time_zone(zone: str, at: str, day:
             moment.astimezone(ZoneInfo(zone)).date(), datetime.min.time(), ZoneInfo(zone)
         )
         assert end - begun.astimezone(UTC) == timedelta(hours=hours)
-        assert budgets.budget_usage(budget(), end - timedelta(microseconds=1)).amount == 1
-        assert budgets.budget_usage(budget(), end).amount == 0
+        assert budgets.load_budget_usage(budget(), end - timedelta(microseconds=1)).amount == 1
+        assert budgets.load_budget_usage(budget(), end).amount == 0
 
 
 def test_what_is_deleted_stays_used() -> None:
@@ -254,7 +254,7 @@ def test_what_is_deleted_stays_used() -> None:
     now = timezone.now()
     events.record_events([event(one, at=now)], now)
     Session.objects.filter(pk=one.pk).delete()
-    assert budgets.budget_usage(budget(), now).amount == 1
+    assert budgets.load_budget_usage(budget(), now).amount == 1
 
 
 def test_odd_counts_of_tokens_neither_lower_a_sum_nor_overflow_it() -> None:
@@ -265,14 +265,14 @@ def test_odd_counts_of_tokens_neither_lower_a_sum_nor_overflow_it() -> None:
         spent(one, input=2**62),
     ]
     events.record_events(told, NOW)
-    assert budgets.budget_usage(budget("tokens"), NOW).amount == 2 * MOST_TOKENS + 50
+    assert budgets.load_budget_usage(budget("tokens"), NOW).amount == 2 * MOST_TOKENS + 50
     assert usage.load_usage_by_session([one.pk])[one.pk].total_tokens == 2 * MOST_TOKENS + 50
 
 
 def test_tokens_count_where_only_the_input_is_told() -> None:
     one = session()
     events.record_events([event(one, "model_request", model="claude-opus-4-5", input_tokens=70)], NOW)
-    assert budgets.budget_usage(budget("tokens"), NOW).amount == 70
+    assert budgets.load_budget_usage(budget("tokens"), NOW).amount == 70
     assert usage.load_usage_by_session([one.pk])[one.pk].input == 70
 
 
@@ -282,24 +282,24 @@ def test_whose_a_session_is_counts_from_the_moment_it_is_known() -> None:
     Session.objects.filter(pk=one.pk).update(agent_name="codex.two")
     SessionOwner.objects.create(session_id=one.pk, person="anna")
     events.record_events([event(one)], NOW)
-    assert budgets.budget_usage(budget(reach="agent", name="codex.two"), NOW).amount == 2
-    assert budgets.budget_usage(budget(reach="person", name="anna"), NOW).amount == 2
+    assert budgets.load_budget_usage(budget(reach="agent", name="codex.two"), NOW).amount == 2
+    assert budgets.load_budget_usage(budget(reach="person", name="anna"), NOW).amount == 2
     Session.objects.filter(pk=one.pk).update(agent_name=None)
     events.record_events([event(one)], NOW)
-    assert budgets.budget_usage(budget(reach="agent", name="codex.two"), NOW).amount == 3
+    assert budgets.load_budget_usage(budget(reach="agent", name="codex.two"), NOW).amount == 3
 
 
 def test_what_an_agent_uses_that_a_runner_drives_counts_for_its_program() -> None:
     driven = session(1, agent_name=None, executor_profile="signalbox")
     row = DrivenSession.objects.create(session=driven, runner_id="lnch_1")
     events.record_events([event(driven)], NOW)  # which agent it is, is told later
-    assert budgets.budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 0
+    assert budgets.load_budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 0
     row.agent = "claude"
     row.save()
     events.record_events([event(driven), spent(driven, output=7)], NOW)
-    assert budgets.budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 2
-    assert budgets.budget_usage(budget("tokens", reach="agent", name="claude-code"), NOW).amount == 7
-    assert budgets.budget_usage(budget(reach="agent", name="signalbox"), NOW).amount == 0
+    assert budgets.load_budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 2
+    assert budgets.load_budget_usage(budget("tokens", reach="agent", name="claude-code"), NOW).amount == 7
+    assert budgets.load_budget_usage(budget(reach="agent", name="signalbox"), NOW).amount == 0
 
 
 def test_sums_that_name_a_runners_profile_are_put_right() -> None:
@@ -307,5 +307,5 @@ def test_sums_that_name_a_runners_profile_are_put_right() -> None:
     events.record_events([event(driven), event(other)], NOW)
     DrivenSession.objects.create(session=driven, runner_id="lnch_1", agent="claude")
     recording.update_usage_day_agent_programs(NOW)
-    assert budgets.budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 1
-    assert budgets.budget_usage(budget(reach="agent", name="codex"), NOW).amount == 1
+    assert budgets.load_budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 1
+    assert budgets.load_budget_usage(budget(reach="agent", name="codex"), NOW).amount == 1

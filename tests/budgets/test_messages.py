@@ -83,7 +83,7 @@ def test_webhooks_and_devices_are_told_in_words_and_where_to_go(budget: Budget) 
     assert body["title"].endswith("is used up")
     assert body["text"].startswith("Further calls are denied, and no run starts.")
     assert body["url"].endswith("/ui/budgets/")
-    shown = push.build_push_payload_of_notification(message, None, timezone.now())
+    shown = push.load_push_payload_of_notification(message, None, timezone.now())
     assert (shown["kind"], shown["url"]) == ("budget", "/ui/budgets/")
     assert len(json.dumps(shown)) < 1_000
 

@@ -53,7 +53,7 @@ def budget(
 
 
 def amount(row: BudgetRow, now: datetime = NOW) -> float:
-    return budgets.budget_usage(row, now).amount
+    return budgets.load_budget_usage(row, now).amount
 
 
 def test_tokens_count_on_the_day_of_the_request_and_not_on_that_of_the_report() -> None:
@@ -193,11 +193,11 @@ def test_people_are_told_once_a_week() -> None:
 def test_the_rate_says_when_a_budget_is_used_up() -> None:
     use(session(), 75)  # in two and a half of seven days
     state = budgets.current_budget_state(budget(span="week"), NOW)
-    forecast = budgets.forecast_budget(state, NOW)
+    forecast = budgets.forecast_budget_or_none(state, NOW)
     assert forecast is not None
     assert forecast.used_up_at == NOW + timedelta(hours=20)
     assert forecast.used_up_label == "Thursday, 26 November, 08:00"
-    slow = budgets.forecast_budget(replace(state, use=budgets.BudgetUsage(20)), NOW)
+    slow = budgets.forecast_budget_or_none(replace(state, use=budgets.BudgetUsage(20)), NOW)
     assert slow is not None
     assert (slow.used_up_label, slow.end_percent) == ("", 56)
 
@@ -213,7 +213,7 @@ def test_the_rate_says_when_a_budget_is_used_up() -> None:
 )
 def test_there_is_no_forecast_where_it_would_say_nothing(used: float, now: datetime, span: str) -> None:
     state = budgets.BudgetState(budget(span=span), budgets.BudgetUsage(used))
-    assert budgets.forecast_budget(state, now) is None
+    assert budgets.forecast_budget_or_none(state, now) is None
 
 
 def test_the_page_has_the_forecast_and_says_what_matches_nothing(monkeypatch: Any) -> None:

@@ -155,7 +155,7 @@ def test_a_bucket_that_fails_is_told_to_people_and_programs_and_leaves_nothing(s
     assert (said.status_code, said.json()["detail"][:31]) == (503, "The file could not be stored: t")
     assert client.get("/ui/chat/with/agent.robot/").status_code == 200
     assert "cannot be listed" in attachments.check_attachment_files(NOW).silent[0]
-    assert [check.level for check in stored_files.check_stored_files(NOW)] == [
+    assert [check.level for check in stored_files.iterate_stored_file_checks(NOW)] == [
         CheckLevel.FAIL,
         CheckLevel.FAIL,
     ]
@@ -241,10 +241,10 @@ def test_files_are_moved_there_and_back_while_somebody_has_one_open(
     assert not [path for path in (tmp_path / "attachments").rglob("*") if path.is_file()]
     with reading.open_attachment_at_offset(rows[1], 0) as file:  # a row that was read before the move
         assert file.read() == data[1]
-    doctor = {check.name: check for check in stored_files.check_stored_files(timezone.now())}
+    doctor = {check.name: check for check in stored_files.iterate_stored_file_checks(timezone.now())}
     assert {check.level for check in doctor.values()} == {CheckLevel.OK}, doctor
     call_command("move_attachments", "--to=folder", "--keep")
-    doctor = {check.name: check for check in stored_files.check_stored_files(timezone.now())}
+    doctor = {check.name: check for check in stored_files.iterate_stored_file_checks(timezone.now())}
     assert "3 files are not in s3" in doctor["attachments"].message
     assert len(s3.objects) == 3
     assert set(StoredFile.objects.values_list("place", flat=True)) == {"folder"}

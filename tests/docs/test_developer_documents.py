@@ -162,7 +162,7 @@ def test_the_how_to_of_a_gateway_refusal_names_each_file_that_denies() -> None:
 
 def test_the_how_to_of_a_check_names_the_list_of_checks() -> None:
     named = paths_in(section("Add a check of the doctor"))
-    assert files_with("def check_everything(address") <= named
+    assert files_with("def iterate_all_doctor_checks(address") <= named
     assert "tests/operator/test_doctor.py" in named
 
 

@@ -184,7 +184,7 @@ def test_every_job_is_done(
 
 
 def test_the_doctor_looks_at_everything() -> None:
-    checks = list(doctor.check_everything("http://127.0.0.1:1", timezone.now()))
+    checks = list(doctor.iterate_all_doctor_checks("http://127.0.0.1:1", timezone.now()))
     assert {"database", "integrity", "triggers", "people", "keys"} <= {check.name for check in checks}
 
 

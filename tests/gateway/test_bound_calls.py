@@ -214,7 +214,7 @@ def test_a_header_that_contradicts_its_argument_is_refused(
     ],
 )
 def test_which_texts_repeat_an_argument(text: str | None, value: Any, repeats: bool) -> None:
-    assert param_headers.does_header_match_argument(text, {"a": {"b": value}}, ("a", "b")) is repeats
+    assert param_headers.is_header_matching_argument(text, {"a": {"b": value}}, ("a", "b")) is repeats
 
 
 def test_headers_are_declared_on_properties_alone() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from coordinator.models import PermissionRequest
-from coordinator.policy.requests.gateway_requests import parse_gateway_request
+from coordinator.policy.requests.gateway_requests import parse_gateway_request_or_none
 from tests.gateway.agents import AGENT, KEY, OTHER_KEY, Wire, rule, text_of
 from tests.gateway.test_held_calls import InBackground, decide, pending
 from tests.gateway.test_told_twice import TOOL, told
@@ -296,11 +296,11 @@ def test_the_card_says_in_words_who_asks_and_folds_the_digests_away(
 
 def test_whoever_calls_itself_the_gateway_has_its_target_shown() -> None:
     row = PermissionRequest(plugin_id="mcp-gateway", target_resource="rm -rf / of example")
-    assert parse_gateway_request(row) is None
+    assert parse_gateway_request_or_none(row) is None
     row.target_resource += f" · arguments sha256:{'a' * 64} · definition sha256: · policy {'b' * 16}"
-    assert parse_gateway_request(row) is not None
+    assert parse_gateway_request_or_none(row) is not None
     row.target_resource += " and more"
-    assert parse_gateway_request(row) is None
+    assert parse_gateway_request_or_none(row) is None
 
 
 def test_what_a_client_did_before_its_session_was_reported_leaves_no_session_that_runs(box: Served) -> None:

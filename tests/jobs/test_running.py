@@ -14,7 +14,7 @@ from django.utils import timezone
 from coordinator.actions.upkeep.jobs import JobAttemptFailed
 from coordinator.models import Job
 from coordinator.operations import jobs as running
-from coordinator.operations.jobs import JOBS, PeriodicJob, run_due_jobs, run_job_in_new_thread
+from coordinator.operations.jobs import JOBS, PeriodicJob, run_and_list_due_jobs, start_job_in_new_thread
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -25,18 +25,18 @@ MINUTE = timedelta(minutes=1)
 
 def test_jobs_are_claimed_by_one_write_and_freed_by_one() -> None:
     jobs = [PeriodicJob(name, timedelta(seconds=2), lambda now: None) for name in ("a", "b", "c")]
-    assert run_due_jobs(NOW, jobs) == ["a", "b", "c"]
+    assert run_and_list_due_jobs(NOW, jobs) == ["a", "b", "c"]
     with CaptureQueriesContext(connection) as queries:
-        assert run_due_jobs(NOW + MINUTE, jobs) == ["a", "b", "c"]
+        assert run_and_list_due_jobs(NOW + MINUTE, jobs) == ["a", "b", "c"]
     assert sum(query["sql"].startswith("UPDATE") for query in queries) == 2
 
 
 def test_a_job_is_done_when_it_is_due() -> None:
     times: list[datetime] = []
     jobs = [PeriodicJob("x", MINUTE, times.append)]
-    assert run_due_jobs(NOW, jobs) == ["x"]
-    assert run_due_jobs(NOW + MINUTE / 2, jobs) == []
-    assert run_due_jobs(NOW + MINUTE, jobs) == ["x"]
+    assert run_and_list_due_jobs(NOW, jobs) == ["x"]
+    assert run_and_list_due_jobs(NOW + MINUTE / 2, jobs) == []
+    assert run_and_list_due_jobs(NOW + MINUTE, jobs) == ["x"]
     assert times == [NOW, NOW + MINUTE]
 
 
@@ -45,12 +45,12 @@ def test_a_job_that_fails_keeps_no_other_from_being_done() -> None:
         raise RuntimeError("no")
 
     times: list[datetime] = []
-    run_due_jobs(NOW, [PeriodicJob("bad", MINUTE, fail), PeriodicJob("good", MINUTE, times.append)])
+    run_and_list_due_jobs(NOW, [PeriodicJob("bad", MINUTE, fail), PeriodicJob("good", MINUTE, times.append)])
     assert times == [NOW]
 
 
 def test_every_job_can_be_done_on_an_empty_database() -> None:
-    assert run_due_jobs(NOW) == [job.name for job in JOBS]
+    assert run_and_list_due_jobs(NOW) == [job.name for job in JOBS]
 
 
 def test_a_job_keeps_its_lease_while_it_works_and_is_due_again_as_if_it_had_been_quick() -> None:
@@ -62,15 +62,17 @@ def test_a_job_keeps_its_lease_while_it_works_and_is_due_again_as_if_it_had_been
         assert go_on.wait(PATIENCE)
 
     slow, threads = PeriodicJob("slow", 2 * seconds, work, alone=True), []
-    assert run_due_jobs(now, [slow], start=lambda do: threads.append(run_job_in_new_thread(do))) == ["slow"]
+    assert run_and_list_due_jobs(
+        now, [slow], start=lambda do: threads.append(start_job_in_new_thread(do))
+    ) == ["slow"]
     assert begun.wait(PATIENCE)
     assert Job.objects.get().leased_until is not None
-    assert run_due_jobs(now + 60 * seconds, [slow]) == []
+    assert run_and_list_due_jobs(now + 60 * seconds, [slow]) == []
     go_on.set()
     threads[0].join(PATIENCE)
     assert Job.objects.get().leased_until is None
-    assert run_due_jobs(now + seconds, [slow]) == []
-    assert run_due_jobs(now + 2 * seconds, [slow]) == ["slow"]
+    assert run_and_list_due_jobs(now + seconds, [slow]) == []
+    assert run_and_list_due_jobs(now + 2 * seconds, [slow]) == ["slow"]
 
 
 def test_the_leases_of_jobs_that_wait_for_one_before_them_are_held() -> None:
@@ -80,7 +82,7 @@ def test_the_leases_of_jobs_that_wait_for_one_before_them_are_held() -> None:
         held.extend(Job.objects.filter(leased_until__gt=NOW).order_by("name").values_list("name", flat=True))
 
     jobs = [PeriodicJob("first", MINUTE, work), PeriodicJob("next", MINUTE, lambda _now: None)]
-    assert run_due_jobs(NOW, jobs) == ["first", "next"]
+    assert run_and_list_due_jobs(NOW, jobs) == ["first", "next"]
     assert held == ["first", "next"]
     assert not Job.objects.filter(leased_by__isnull=False).exists()
 
@@ -106,13 +108,13 @@ def test_a_job_that_fails_says_why_and_is_tried_again_sooner_than_its_interval(
             raise works.pop()
 
     daily = [PeriodicJob("daily", timedelta(days=1), work)]
-    run_due_jobs(NOW, daily)
+    run_and_list_due_jobs(NOW, daily)
     row = Job.objects.get()
     assert (row.error, row.attempts, row.leased_by) == (words, 1, None)
     assert timedelta(seconds=5) <= row.next_at - NOW < timedelta(seconds=20)
-    run_due_jobs(NOW + MINUTE, daily)
+    run_and_list_due_jobs(NOW + MINUTE, daily)
     assert Job.objects.get().next_at - NOW >= timedelta(seconds=90)
-    run_due_jobs(NOW + 2 * MINUTE, daily)
+    run_and_list_due_jobs(NOW + 2 * MINUTE, daily)
     row = Job.objects.get()
     assert (row.error, row.attempts, row.next_at) == (None, 0, NOW + 2 * MINUTE + timedelta(days=1))
 
@@ -129,12 +131,12 @@ def test_an_outcome_that_the_database_does_not_take_at_once_is_written_a_moment_
         return complete(*args, **named)
 
     monkeypatch.setattr(running, "release_and_reschedule_jobs", complete_when_free)
-    run_due_jobs(NOW, [PeriodicJob("x", MINUTE, lambda _now: None)])
+    run_and_list_due_jobs(NOW, [PeriodicJob("x", MINUTE, lambda _now: None)])
     assert Job.objects.get().leased_by is None
 
 
 def test_an_interval_that_was_shortened_holds_after_the_next_run() -> None:
-    run_due_jobs(NOW, [PeriodicJob("x", MINUTE, lambda _now: None)])
+    run_and_list_due_jobs(NOW, [PeriodicJob("x", MINUTE, lambda _now: None)])
     shorter = [PeriodicJob("x", MINUTE / 6, lambda _now: None)]
-    assert run_due_jobs(NOW + MINUTE, shorter) == ["x"]
-    assert run_due_jobs(NOW + MINUTE * 7 / 6, shorter) == ["x"]
+    assert run_and_list_due_jobs(NOW + MINUTE, shorter) == ["x"]
+    assert run_and_list_due_jobs(NOW + MINUTE * 7 / 6, shorter) == ["x"]

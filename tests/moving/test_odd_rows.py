@@ -47,10 +47,10 @@ GOOD = ("'a'", "1", "1", "0.5", "'2026-02-23 12:00:00.5'", "x'00ff'")
 def test_a_plain_row_arrives_as_it_is() -> None:
     at = datetime(2026, 2, 23, 12, 0, 0, 500_000, tzinfo=UTC)
     odds = UnsupportedValueReport(mend=False)
-    row = rows.convert_sqlite_row_for_postgres(table(), stored(*GOOD), odds)
+    row = rows.convert_row_or_count_refusal(table(), stored(*GOOD), odds)
     assert row == ("a", 1, True, 0.5, at, b"\0\xff")
-    assert rows.row_digest(row) == rows.row_digest(("a", 1, True, 0.5, at, b"\0\xff"))
-    assert rows.row_digest(row) != rows.row_digest(("a", 1, True, 0.5, at, b"\0\xfe"))
+    assert rows.row_digest_number(row) == rows.row_digest_number(("a", 1, True, 0.5, at, b"\0\xff"))
+    assert rows.row_digest_number(row) != rows.row_digest_number(("a", 1, True, 0.5, at, b"\0\xfe"))
 
 
 @pytest.mark.parametrize(
@@ -71,16 +71,16 @@ def test_a_plain_row_arrives_as_it_is() -> None:
 def test_an_odd_value_is_named_and_mended_on_demand(place: int, value: str, said: str, mended: Any) -> None:
     raw = stored(*GOOD[:place], value, *GOOD[place + 1 :])
     odds = UnsupportedValueReport(mend=False)
-    assert rows.convert_sqlite_row_for_postgres(table(), raw, odds) is None
+    assert rows.convert_row_or_count_refusal(table(), raw, odds) is None
     assert odds.refused == [f"things {raw[0]!r}: {said}"]
     odds = UnsupportedValueReport(mend=True)
-    row = rows.convert_sqlite_row_for_postgres(table(), raw, odds)
+    row = rows.convert_row_or_count_refusal(table(), raw, odds)
     if mended is ...:
         assert (row, odds.refused_count) == (None, 1)
     else:
         assert row is not None
         assert row[place] == mended
         assert odds.mended == [f"things {raw[0]!r}: {said}"]
-        assert rows.convert_sqlite_row_for_postgres(table("audit_logs"), raw, odds) is None, (
+        assert rows.convert_row_or_count_refusal(table("audit_logs"), raw, odds) is None, (
             "the audit log arrives as it is, or not at all"
         )

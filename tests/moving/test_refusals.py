@@ -15,7 +15,7 @@ from coordinator.operations.moving import target
 from coordinator.operations.moving.move import DatabaseMove
 from coordinator.operations.moving.progress import MoveProgress
 from coordinator.operations.moving.rows import RowsDigest
-from coordinator.operations.moving.tables import DERIVED, MovedTable, load_target_columns
+from coordinator.operations.moving.tables import DERIVED, MovedTable, build_target_columns_by_table
 
 pytestmark = pytest.mark.django_db
 
@@ -64,7 +64,7 @@ def test_a_table_that_differs_stops_the_move() -> None:
     if is_sqlite():
         pytest.skip("a target is PostgreSQL")
     RevokedKey.objects.create(key_hash="a", revoked_at=1)
-    table = MovedTable("revoked_keys", tuple(load_target_columns()["revoked_keys"]), ("key_hash",))
+    table = MovedTable("revoked_keys", tuple(build_target_columns_by_table()["revoked_keys"]), ("key_hash",))
     move = DatabaseMove.__new__(DatabaseMove)
     move.say = lambda _line: None
     read = RowsDigest()
@@ -82,7 +82,7 @@ def test_every_table_is_moved_or_worked_out_again() -> None:
     if is_sqlite():
         pytest.skip("a target is PostgreSQL")
     ours = set(connection.introspection.table_names())
-    moved_tables = set(load_target_columns())
+    moved_tables = set(build_target_columns_by_table())
     assert ours - moved_tables - DERIVED == set()
     assert moved_tables <= ours
     assert {model._meta.db_table for model in apps.get_models()} <= moved_tables | DERIVED

@@ -38,7 +38,9 @@ def named(name: str) -> CheckResult:
     from django.conf import settings
 
     return next(
-        c for c in everything.check_everything(f"http://{settings.BIND}", timezone.now()) if c.name == name
+        c
+        for c in everything.iterate_all_doctor_checks(f"http://{settings.BIND}", timezone.now())
+        if c.name == name
     )
 
 
@@ -88,7 +90,7 @@ def test_a_system_that_cannot_keep_decoders_from_files(monkeypatch: pytest.Monke
 def test_a_migration_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     known = database.startup.migrations_on_disk() | {("coordinator", "9999_later")}
     monkeypatch.setattr(database.startup, "migrations_on_disk", lambda: known)
-    found = list(everything.check_everything("http://127.0.0.1:9", timezone.now()))
+    found = list(everything.iterate_all_doctor_checks("http://127.0.0.1:9", timezone.now()))
     assert [c.name for c in found if c.level is CheckLevel.FAIL] == ["migrations"]
     assert not any(check.name == "keys" for check in found)  # it might ask for a column that is not there yet
 

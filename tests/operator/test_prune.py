@@ -40,7 +40,7 @@ from coordinator.models import (
     Run,
     Session,
 )
-from coordinator.operations.jobs import run_due_jobs
+from coordinator.operations.jobs import run_and_list_due_jobs
 from coordinator.sessions.events import DedupedEvent, NewEvent
 from tests.approvals.factories import asked, person, stored
 from tests.chat.rows import ANNA, add_agent, say
@@ -86,7 +86,7 @@ def test_people_s_data_is_kept_for_ever_unless_told_otherwise() -> None:
     stored("denied", created_at=OLD)
     add_agent()
     say("hello", now=OLD)
-    run_due_jobs(NOW)
+    run_and_list_due_jobs(NOW)
     pruning.prune_slice_and_drop_partitions(NOW)
     assert (Session.objects.count(), PermissionRequest.objects.count(), ChatMessage.objects.count()) == (
         1,

@@ -19,7 +19,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(shared_user, "find_user_home", lambda _uid: tmp_path)
     monkeypatch.setattr(shared_user, "iterate_agent_process_names", lambda _uid: iter(()))
     monkeypatch.setattr(shared_user, "is_login_user", lambda _uid: False)
-    shared_user.find_shared_user_problem_in_period.cache_clear()
+    shared_user.find_shared_user_problem_cached.cache_clear()
     return tmp_path
 
 

@@ -9,7 +9,7 @@ import pytest
 from coordinator.actions.agents import runners
 from coordinator.actions.upkeep import housekeeping
 from coordinator.models import Runner
-from coordinator.operations.jobs import PeriodicJob, run_due_jobs
+from coordinator.operations.jobs import PeriodicJob, run_and_list_due_jobs
 from tests.runs.fleet import NOON, Fleet
 
 pytestmark = pytest.mark.django_db
@@ -24,7 +24,7 @@ def test_housekeeping_goes_on() -> None:
     done: list[object] = []
     job = PeriodicJob("x", LENGTH, done.append)
     for now in (NOON, NOON - DAY, NOON - DAY + timedelta(seconds=3)):
-        run_due_jobs(now, [job])
+        run_and_list_due_jobs(now, [job])
     assert len(done) == 3
 
 

@@ -16,7 +16,7 @@ from coordinator.actions import approvals
 from coordinator.actions.audit import decision_events
 from coordinator.actions.upkeep.jobs import JobAttemptFailed
 from coordinator.models import AuditDelivery, AuditLog, Job
-from coordinator.operations.jobs import JOBS, run_due_jobs
+from coordinator.operations.jobs import JOBS, run_and_list_due_jobs
 from tests.approvals import factories
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -102,17 +102,17 @@ def test_a_receiver_that_is_away_gets_them_later(collector: Collector) -> None:
 def test_a_receiver_that_stays_away_is_asked_less_and_less_often(collector: Collector) -> None:
     exporting = [job for job in JOBS if job.name == "decisions:send"]
     now = timezone.now()
-    run_due_jobs(now, exporting)
+    run_and_list_due_jobs(now, exporting)
     collector.status = 503
     decide("approved", "make")
     for attempt, seconds in enumerate((5, 30, 120, 600, 600), start=1):
         now += timedelta(minutes=11)
-        run_due_jobs(now, exporting)
+        run_and_list_due_jobs(now, exporting)
         job = Job.objects.get(name="decisions:send")
         assert (job.attempts, job.error) == (attempt, "The receiver answered 503.")
         assert timedelta(seconds=seconds) <= job.next_at - now < timedelta(seconds=seconds + 30)
     collector.status = 200
-    run_due_jobs(now + timedelta(minutes=11), exporting)
+    run_and_list_due_jobs(now + timedelta(minutes=11), exporting)
     assert len(collector.records) == 1
     assert Job.objects.get(name="decisions:send").error is None
 

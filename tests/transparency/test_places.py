@@ -222,7 +222,7 @@ def test_a_place_that_fails_keeps_no_other_from_hearing_and_is_told(
         f"file:{tmp_path}/no/folder": "No such file or directory",
         hook: "answered 503",
     }
-    told = {check.name: check for check in upkeep.check_audit_log(timezone.now())}
+    told = {check.name: check for check in upkeep.iterate_audit_log_checks(timezone.now())}
     assert "do not reach" in told["audit checkpoints"].message
     witness.status, received = 0, len(witness.received)
     sealing.seal_and_send_audit_log(timezone.now())

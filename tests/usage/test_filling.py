@@ -75,7 +75,10 @@ def test_budgets_hold_while_events_of_before_are_counted_and_after() -> None:
     spend(20)
     known = (30, pytest.approx(30 * 5 / 1e6))
     for _ in range(2):
-        assert (budgets.budget_usage(TOKENS, NOW).amount, budgets.budget_usage(MONEY, NOW).amount) == known
+        assert (
+            budgets.load_budget_usage(TOKENS, NOW).amount,
+            budgets.load_budget_usage(MONEY, NOW).amount,
+        ) == known
         usage_backfill.backfill_usage_within_time_limit(NOW)
 
 
@@ -93,14 +96,14 @@ def test_a_request_without_a_price_gets_one_when_it_is_set_and_others_keep_their
     spend(1_000_000, model="nobody-knows")
     spend(1_000_000)
     assert sum_usage_rows(ModelRequestUsage.objects.all()).unpriced_tokens == 1_000_000
-    assert budgets.budget_usage(MONEY, NOW).unpriced == 1_000_000
+    assert budgets.load_budget_usage(MONEY, NOW).unpriced == 1_000_000
     own = dict.fromkeys(("input", "output", "cache_read", "cache_write"), 7.0)
     prices.replace_prices_and_price_requests(
         {"nobody-knows": own, "claude-haiku-4-5": own}, actor=Actor("user", "ann"), now=NOW
     )
     usage = sum_usage_rows(ModelRequestUsage.objects.all())
     assert (usage.cost, usage.unpriced_tokens) == (12.0, 0)
-    assert budgets.budget_usage(MONEY, NOW) == budgets.BudgetUsage(12.0, 0)
+    assert budgets.load_budget_usage(MONEY, NOW) == budgets.BudgetUsage(12.0, 0)
 
 
 def test_a_session_that_is_imported_again_after_its_deletion_counts_once() -> None:
@@ -116,6 +119,6 @@ def test_a_session_that_is_imported_again_after_its_deletion_counts_once() -> No
         )
         record_events([told], NOW)
         assert sum_usage_rows(ModelRequestUsage.objects.all()).output == 10
-        assert budgets.budget_usage(TOKENS, NOW).amount == 10
+        assert budgets.load_budget_usage(TOKENS, NOW).amount == 10
         Session.objects.all().delete()
     assert sum_usage_rows(ModelRequestUsage.objects.all()).output == 10

@@ -19,7 +19,7 @@ from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionRequest
 from coordinator.models.permissions import RequestStatus
 from coordinator.policy.deciders import decider_book as who_decides
-from coordinator.policy.grants.access_requests import parse_access_request
+from coordinator.policy.grants.access_requests import parse_access_request_or_none
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.requests.approvals import Scope, Validity
 from coordinator.policy.rules.tool_rules import DecisionRule
@@ -66,7 +66,7 @@ def save_policy_and_approve_request(
         tool_rules.replace_tool_rules(
             list(answer.rules), seen_version=answer.seen_rules, actor=actor, now=now
         )
-    makes_grant = parse_access_request(row) is not None  # its approval does
+    makes_grant = parse_access_request_or_none(row) is not None  # its approval does
     if answer.edits and not makes_grant:
         grants.apply_grant_edits(
             [replace(edit, justification=justification) for edit in answer.edits], actor=actor, now=now

@@ -56,7 +56,7 @@ def answer_request(
     a request that is no question, and what `decide_request` raises.
     """
     row = PermissionRequest.objects.with_context().filter(request_id=request_id).first()
-    question = question_requests.parse_question_of_request(row) if row is not None else None
+    question = question_requests.parse_request_question_or_none(row) if row is not None else None
     chosen = (
         require_offered_agent_option(question, answer.option)
         if isinstance(question, OptionsQuestion)
@@ -75,7 +75,7 @@ def answer_request(
 
 def build_stored_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[str, Any]:
     """Return the answer as it is stored with the decision."""
-    parsed_question = question_requests.parse_question_of_request(row)
+    parsed_question = question_requests.parse_request_question_or_none(row)
     if parsed_question is None:
         raise BadRequest("This request is not a question. Approve or deny it.")
     if rules.required_approver_count(row) > 1:

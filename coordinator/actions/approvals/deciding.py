@@ -19,13 +19,13 @@ from coordinator.errors import BadRequest, Conflict, Forbidden, SignalboxError, 
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.policy.deciders import decider_book as rights
 from coordinator.policy.deciders.decider_book import DeciderBook
-from coordinator.policy.grants.access_requests import parse_access_request
+from coordinator.policy.grants.access_requests import parse_access_request_or_none
 from coordinator.policy.limits import brakes
 from coordinator.policy.requests import approval_coverage, policy_in_force, question_requests
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.approvals import Scope, Validity
 from coordinator.policy.requests.judged_content import judged_card_digest, judged_content_for_audit
-from coordinator.policy.requests.questions import remove_secret_answer_texts
+from coordinator.policy.requests.questions import copy_without_secret_answers
 from coordinator.policy.requests.tool_calls import STOPS_TURN
 from coordinator.secrets.masking import find_masks_in_value
 
@@ -123,7 +123,9 @@ def decide_request_or_return_error(
     row = rows.lock_permission_request(request_id)
     now = at or timezone.now()  # once the row is held: who waited for it past the deadline comes too late
     book, person = rights.load_decider_book(now), deciders.reload_person(person)
-    if parse_access_request(row) is not None:  # a grant is for a time, and for all that its agent does
+    if (
+        parse_access_request_or_none(row) is not None
+    ):  # a grant is for a time, and for all that its agent does
         hour = vote.validity is Validity.ONCE
         vote = replace(vote, scope=Scope.EVERYWHERE, validity=Validity.HOUR if hour else vote.validity)
     refusal = (
@@ -162,7 +164,7 @@ def find_policy_permission_error(
         return None
     end = rules.approval_end(vote.validity, now, vote.until)
     is_lasting = end is None or end > now + LONGEST_ACCESS
-    makes_grant = is_lasting and parse_access_request(row) is not None
+    makes_grant = is_lasting and parse_access_request_or_none(row) is not None
     if not (vote.grant or vote.adds_rules or makes_grant):
         return None
     return None if rights.can_user_edit_policy(person) else Forbidden(rights.ADMINS_EDIT)
@@ -401,7 +403,7 @@ def close_decision_or_return_error(
         | build_decided_for_metadata(votes)
         | build_decision_audit_evidence(row, now)
         | ({"scope": vote.scope.value} if approved else {})
-        | ({"answer": remove_secret_answer_texts(added)} if added else {}),
+        | ({"answer": copy_without_secret_answers(added)} if added else {}),
     )
     return row
 
@@ -420,7 +422,7 @@ def build_decision_audit_evidence(row: PermissionRequest, now: datetime) -> dict
     """Return what the decision's audit entry says of its grounds: what was judged, and the policy at that time."""
     context = rules.request_context(row)
     agent_id = context.agent_id if context else None
-    return judged_content_for_audit(row) | policy_in_force.rules_and_grants_at_decision(
+    return judged_content_for_audit(row) | policy_in_force.load_policy_state_for_audit(
         rules.request_subject(row).tool_name, agent_id, now
     )
 

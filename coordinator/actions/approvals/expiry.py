@@ -234,7 +234,7 @@ def record_requests_seen(request_ids: list[str], *, person: Person, now: datetim
         visible_rows = (
             [
                 row.request_id
-                for row in deciders.load_requests_without_inputs(requests)
+                for row in deciders.iterate_requests_without_inputs(requests)
                 if book.can_decide_request(person, row)
             ]
             if book.rules

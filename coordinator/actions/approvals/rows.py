@@ -95,8 +95,8 @@ def snapshot_request(row: PermissionRequest) -> dict[str, Any]:
     return {
         "status": row.status,
         "approved_by": row.approved_by,
-        "approved_at": rules.format_request_instant(row.approved_at),
-        "expires_at": rules.format_request_instant(row.expires_at),
+        "approved_at": rules.format_instant_or_keep_text(row.approved_at),
+        "expires_at": rules.format_instant_or_keep_text(row.expires_at),
     }
 
 

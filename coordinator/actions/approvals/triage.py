@@ -37,7 +37,7 @@ def assign_requests(request_ids: Sequence[str], to: str, *, person: Person, now:
     if taker is None:
         raise BadRequest(f"{to[:100]} cannot decide requests. Choose an approver.")
     assigned_rows = list(
-        deciders.load_requests_without_inputs(
+        deciders.iterate_requests_without_inputs(
             PermissionRequest.objects.filter(request_id__in=list(request_ids))
         )
     )
@@ -69,7 +69,7 @@ def assign_request_to_person(request_id: str, to: str, person: Person, now: date
 def unassign_requests(request_ids: Sequence[str], *, person: Person, now: datetime) -> int:
     """Have requests be nobody's again; return how many were somebody's. Raises Forbidden."""
     require_triage_permission(request_ids, person)
-    request_rows = deciders.load_requests_without_inputs(
+    request_rows = deciders.iterate_requests_without_inputs(
         PermissionRequest.objects.filter(request_id__in=list(request_ids))
     )
     allowed = require_triageable_request_ids(request_rows, person, deciders.load_decider_book(now))

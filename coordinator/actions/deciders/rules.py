@@ -77,7 +77,7 @@ def require_existing_deciders(rows: Sequence[DecidingRuleRow], before: DeciderBo
 def set_two_votes_where_required(book: DeciderBook) -> None:
     stricter = [
         row
-        for row in deciders.load_requests_without_inputs(
+        for row in deciders.iterate_requests_without_inputs(
             PermissionRequest.objects.awaiting_decision(book.now).filter(context__needed=1)
         )
         if (rule := book.find_deciding_rule(row)) is not None and rule.needed > 1

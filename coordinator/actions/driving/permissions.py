@@ -38,7 +38,7 @@ from coordinator.policy.requests.questions import (
     OPTION,
     AgentQuestions,
     build_elicitation_content,
-    parse_elicitation,
+    parse_elicitation_or_none,
 )
 from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.tool_rules import ALLOW, Ruling
@@ -142,7 +142,7 @@ def record_and_build_elicitation_call(
     Raises UnprocessableRequest for a form that nobody could fill in, for its agent then goes on without.
     """
     tool_input = {name: value for name, value in form.items() if name in FORM_FIELDS}
-    if parse_elicitation(tool_input) is None:
+    if parse_elicitation_or_none(tool_input) is None:
         raise UnprocessableRequest("The form has fields that no person can fill in here.")
     with transaction.atomic():
         driven = lock_or_assign_driven_session(question.session_id, runner)
@@ -272,7 +272,7 @@ def build_elicitation_response(
     form: Mapping[str, Any], added: Mapping[str, Any], *, allowed: bool
 ) -> Outcome:
     """Return the answer to a form, filled in from its own fields: the stored ones may be masked."""
-    elicited = parse_elicitation(dict(form))
+    elicited = parse_elicitation_or_none(dict(form))
     if not allowed or not isinstance(elicited, AgentQuestions):
         return {"action": "decline"}
     try:

@@ -46,8 +46,8 @@ from coordinator.policy.requests.questions import (
     AddressRequest,
     AgentQuestions,
     build_elicitation_content,
-    parse_elicitation,
-    remove_secret_answer_texts,
+    copy_without_secret_answers,
+    parse_elicitation_or_none,
 )
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.policy.rules import tool_rules
@@ -193,7 +193,7 @@ def find_elicitation_result(
 
 
 def build_accept_or_cancel_result(params: Mapping[str, Any], stored: Any) -> ElicitationResult:
-    elicited = parse_elicitation(dict(params))
+    elicited = parse_elicitation_or_none(dict(params))
     if isinstance(elicited, AddressRequest):
         return {"action": ACCEPT}
     try:
@@ -211,7 +211,7 @@ def delete_sent_elicitation_secrets(request_id: str) -> None:
     """Forget the secrets of an answer that its server has got."""
     context = PermissionContext.objects.filter(request__request_id=request_id).first()
     if context is not None and isinstance(context.answer, dict):
-        answer = remove_secret_answer_texts(context.answer)
+        answer = copy_without_secret_answers(context.answer)
         if answer != context.answer:
             PermissionContext.objects.filter(request__request_id=request_id).update(answer=answer)
 

@@ -72,7 +72,7 @@ def build_address_columns(kind: str, address: str) -> dict[str, str]:
 
 def build_service_address_columns(address: str) -> dict[str, str]:
     try:
-        service = apprise_channel.inspect_service_address(address)
+        service = apprise_channel.identify_service_address_in_subprocess(address)
         sealed = apprise_channel.seal_service_address(address)
     except apprise_channel.InvalidServiceAddress as problem:
         raise UnprocessableRequest(str(problem)) from None

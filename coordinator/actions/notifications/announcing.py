@@ -49,16 +49,20 @@ def announce_waiting_request(request: PermissionRequest, *, now: datetime) -> No
     """Queue notifications of `request` for those who may decide it. Call it in the transaction that asks."""
     targets = list(NotificationTarget.objects.without_ended_devices().order_by("id"))
     if targets:
-        people = recipients.immediate_recipients(request, now, {target.person for target in targets})
+        people = recipients.immediate_recipient_usernames(request, now, {target.person for target in targets})
         able = [target for target in targets if target.person in people]
-        enqueue_request_notifications(hearing.targets_for_request(able, request), request, Event.ASKED, now)
+        enqueue_request_notifications(
+            hearing.filter_targets_for_request(able, request), request, Event.ASKED, now
+        )
 
 
 def announce_budget_level(mark: BudgetMark, *, now: datetime) -> None:
     """Queue notifications of a budget's level for approvers. Call it in the transaction that records it."""
     able = people_with_role(APPROVER).values("username")
     targets = NotificationTarget.objects.without_ended_devices().filter(person__in=able).order_by("id")
-    enqueue_notifications(hearing.targets_for_budgets(targets), f"{BUDGET}{mark.pk}", Event.BUDGET, now)
+    enqueue_notifications(
+        hearing.filter_targets_for_budgets(targets), f"{BUDGET}{mark.pk}", Event.BUDGET, now
+    )
 
 
 def announce_subscription_limit_level(limit: SubscriptionLimit, *, now: datetime) -> None:
@@ -83,7 +87,7 @@ def announce_unguarded_calls(session_id: str, *, now: datetime) -> None:
     able = people_with_role(APPROVER).exclude(username__in=silent).values("username")
     targets = NotificationTarget.objects.without_ended_devices().filter(person__in=able).order_by("id")
     enqueue_notifications(
-        hearing.targets_for_sessions(targets), f"{SESSION}{session_id}", Event.UNGUARDED, now
+        hearing.filter_targets_for_sessions(targets), f"{SESSION}{session_id}", Event.UNGUARDED, now
     )
 
 
@@ -97,7 +101,9 @@ def announce_needed_sign_in(token: McpAccessToken, *, now: datetime) -> None:
         able = able.filter(pk=token.user_id)
     targets = NotificationTarget.objects.without_ended_devices().filter(person__in=able.values("username"))
     about = f"{SIGN_IN}{token.pk}"
-    enqueue_notifications(hearing.targets_for_sessions(targets.order_by("id")), about, Event.SIGN_IN, now)
+    enqueue_notifications(
+        hearing.filter_targets_for_sessions(targets.order_by("id")), about, Event.SIGN_IN, now
+    )
 
 
 def announce_request_end(request: PermissionRequest, *, now: datetime) -> None:

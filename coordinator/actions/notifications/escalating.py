@@ -99,8 +99,8 @@ def execute_escalation_step(request_id: str, step: EscalationStep, now: datetime
             return False
         if (context := PermissionContext.objects.filter(request=row).first()) is not None:
             row.context = context
-        people = recipients.escalation_step_recipients(step, row, now)
-        targets = hearing.targets_for_request(
+        people = recipients.escalation_step_recipient_usernames(step, row, now)
+        targets = hearing.filter_targets_for_request(
             NotificationTarget.objects.without_ended_devices().filter(person__in=people).order_by("id"), row
         )
         count = enqueue_request_notifications(targets, row, Notification.NotifiedEvent.ESCALATED, now)

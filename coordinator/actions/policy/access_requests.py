@@ -8,7 +8,7 @@ from coordinator.actions.policy import grants
 from coordinator.identity.actors import Actor
 from coordinator.models import Grant, PermissionRequest
 from coordinator.policy.grants.access import ALLOW, topmost_grants_of_slot
-from coordinator.policy.grants.access_requests import RequestedAccess, parse_access_request
+from coordinator.policy.grants.access_requests import RequestedAccess, parse_access_request_or_none
 from coordinator.policy.grants.edits import GrantEdit
 
 
@@ -22,7 +22,7 @@ def create_grant_for_access_request(
     `grants.apply` raises: without the grant there must be no approval either, so call it in the transaction of the
     decision.
     """
-    wish = parse_access_request(row)
+    wish = parse_access_request_or_none(row)
     if wish is None:
         return
     until = row.expires_at if isinstance(row.expires_at, datetime) else None
@@ -63,7 +63,7 @@ def end_grant_of_access_request(
     row: PermissionRequest, *, actor: Actor, now: datetime, reason: str | None
 ) -> None:
     """End the grant that this approval made, if it is still in force."""
-    wish = parse_access_request(row)
+    wish = parse_access_request_or_none(row)
     if wish is None:
         return
     for current_grant in find_grants_for_access_request(wish, now):

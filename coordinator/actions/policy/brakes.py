@@ -18,7 +18,7 @@ from coordinator.models import Brake, Run, Runner
 from coordinator.models.brakes import BrakeReach
 from coordinator.policy.limits import brakes
 from coordinator.policy.limits.brakes import ActiveBrake
-from coordinator.policy.requests.approvals import format_request_instant
+from coordinator.policy.requests.approvals import format_instant_or_keep_text
 from coordinator.runs import offers
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ def record_brake_event(event_type: str, brake: Brake, actor: Actor, now: datetim
         metadata={
             "reach": brake.reach,
             "name": brake.name,
-            "set_at": format_request_instant(brake.set_at),
+            "set_at": format_instant_or_keep_text(brake.set_at),
             "set_by": brake.set_by,
         },
         now=now,

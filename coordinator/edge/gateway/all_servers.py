@@ -251,7 +251,7 @@ class CombinedServersEndpoint:
     async def find_servers_open_to_agent(self, exchange: Exchange) -> list[UpstreamServer]:
         """Return the servers of which something is open to the agent, those that cannot be used now among them."""
         names = await self._threads.run_in_thread(
-            access.default_policies_by_server, timezone.now(), exchange.agent_id
+            access.load_default_policies_by_server, timezone.now(), exchange.agent_id
         )
         open_servers = []
         for name in names:

@@ -268,6 +268,6 @@ def list_declared_parameter_headers(exchange: Exchange) -> param_headers.Declare
 
 
 def is_header_equal_to_argument(header: bytes, exchange: Exchange, path: tuple[str, ...]) -> bool:
-    return param_headers.does_header_match_argument(
+    return param_headers.is_header_matching_argument(
         decode_base64_or_plain_header(header), exchange.message.params.get("arguments"), path
     )

@@ -147,7 +147,7 @@ class AgentToolListings:
         pair = exchange.agent_id, exchange.server.name
         policy = (await self._policies.load_policies({pair}))[pair]
         tools = {"", *exchange.server.tools, *policy.tools_with_grants_or_changes(*pair)}
-        verdicts = policy.decide_tools_of_server(
+        verdicts = policy.verdicts_by_tool_of_server(
             exchange.agent_id, exchange.server.name, tools, timezone.now()
         )
         return any(verdict.decision != "deny" for verdict in verdicts.values())
@@ -190,7 +190,7 @@ class AgentToolListings:
         by_rule = any(
             rule.verdict == ASK and any(map(rule.rule_applies_to_tool, names.values())) for rule in rules
         )
-        verdicts = policy.decide_tools_of_server(
+        verdicts = policy.verdicts_by_tool_of_server(
             exchange.agent_id, exchange.server.name, names, timezone.now()
         )
         return by_rule or any(verdict.decision == ASK for verdict in verdicts.values())

@@ -126,7 +126,7 @@ class AccessEndpoint:
 
     async def load_brakes_by_agent(self, agents: Iterable[str]) -> dict[str, ActiveBrake]:
         """Return, for those agents that a brake may hold, which does."""
-        return await self._threads.run_in_thread(brakes.find_brakes_on_agents, set(agents), AGENT_TITLES)
+        return await self._threads.run_in_thread(brakes.find_brakes_by_agent, set(agents), AGENT_TITLES)
 
     async def resolve_access_verdicts(
         self, questions: Sequence[tuple[str, str, str]], caller: KeyIdentity

@@ -158,7 +158,9 @@ def is_query_parameter_on(scope: Scope, name: str) -> bool:
 
 
 def load_current_verdict_answer(request_id: str) -> dict[str, Any]:
-    return verdicts.build_requester_answer(approvals.require_permission_request(request_id), timezone.now())
+    return verdicts.build_requester_answer_with_brake(
+        approvals.require_permission_request(request_id), timezone.now()
+    )
 
 
 def claim_runner_work_if_connected(

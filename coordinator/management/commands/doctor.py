@@ -47,7 +47,7 @@ class Command(BaseCommand):
 
     def check_installation(self, *, as_json: bool) -> None:
         check_results: list[CheckResult] = []
-        for check in everything.check_everything(f"http://{settings.BIND}", timezone.now()):
+        for check in everything.iterate_all_doctor_checks(f"http://{settings.BIND}", timezone.now()):
             check_results.append(check)
             if not as_json:
                 self.print_check(check)
@@ -70,7 +70,7 @@ class Command(BaseCommand):
         url = options["url"] or f"http://{settings.BIND}"
         if options["key"]:
             self.print_steps_and_raise_failure(
-                claude_code.check_claude_code_connection(url, options["key"], actor=DOCTOR)
+                claude_code.iterate_claude_code_connection_steps(url, options["key"], actor=DOCTOR)
             )
             return
         now = timezone.now()
@@ -85,7 +85,7 @@ class Command(BaseCommand):
         )
         try:
             self.print_steps_and_raise_failure(
-                claude_code.check_claude_code_connection(url, raw, actor=DOCTOR)
+                claude_code.iterate_claude_code_connection_steps(url, raw, actor=DOCTOR)
             )
         finally:
             keys.invalidate_api_key(row.pk, actor=DOCTOR, now=timezone.now(), reason="the test has ended")

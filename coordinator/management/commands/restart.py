@@ -18,7 +18,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Ask, wait, and say how it ended; fails where the old server goes on, or none runs."""
         try:
-            restarting.restart_server(settings.DATA_DIR)
+            restarting.restart_server_and_wait(settings.DATA_DIR)
         except restarting.NotRestarted as problem:
             raise CommandError(str(problem)) from None
         self.stdout.write("Restarted: the code as it is now answers.")

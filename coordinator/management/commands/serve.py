@@ -94,7 +94,7 @@ class Command(BaseCommand):
 
     def rehearse_server_start(self, *, migrate: bool) -> int:
         """Do what a start does, beside a server that runs; return the exit status. Raises CommandError."""
-        pending = startup.needs_migration(migrate=migrate, say=self.stdout.write)
+        pending = startup.require_usable_and_check_migration(migrate=migrate, say=self.stdout.write)
         startup.collect_static_files_if_changed(say=self.stdout.write)
         preload_worker_code()
         importlib.import_module("coordinator.asgi")

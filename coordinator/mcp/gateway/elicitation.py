@@ -14,7 +14,7 @@ import msgspec
 
 from coordinator.client.mcp_methods import META_CAPABILITIES
 from coordinator.lib import json_bounds
-from coordinator.policy.requests.questions import ELICITATION, parse_elicitation
+from coordinator.policy.requests.questions import ELICITATION, parse_elicitation_or_none
 
 CANCELLED = "notifications/cancelled"
 CAPABILITY: dict[str, Any] = {"form": {}, "url": {}}
@@ -69,7 +69,11 @@ def decode_jsonrpc_object_or_none(data: bytes) -> dict[str, Any] | None:
 
 
 def is_elicitation_answerable(params: Any, size: int) -> bool:
-    return size <= MAX_QUESTION_BYTES and isinstance(params, dict) and parse_elicitation(params) is not None
+    return (
+        size <= MAX_QUESTION_BYTES
+        and isinstance(params, dict)
+        and parse_elicitation_or_none(params) is not None
+    )
 
 
 def elicitation_mode(params: Any) -> str:

@@ -21,7 +21,7 @@ def has_reachable_tool(agent_id: str, now: datetime) -> bool:
     policy = access.load_policy_for_agents([agent_id], None, now)
     for server_id in McpServer.objects.filter(is_active=True).values_list("name", flat=True):
         tools = {"", *policy.tools_with_grants_or_changes(agent_id, server_id)}
-        verdicts = policy.decide_tools_of_server(agent_id, server_id, tools, now)
+        verdicts = policy.verdicts_by_tool_of_server(agent_id, server_id, tools, now)
         if any(not verdict.is_denied for verdict in verdicts.values()):
             return True
     return False

@@ -34,7 +34,7 @@ def find_headers_declared_in_schema(input_schema: Any) -> Declared:
     return tuple(sorted(declared_headers.items()))
 
 
-def does_header_match_argument(text: str | None, arguments: Any, path: tuple[str, ...]) -> bool:
+def is_header_matching_argument(text: str | None, arguments: Any, path: tuple[str, ...]) -> bool:
     """Say whether a header's decoded text is the argument's value at `path`."""
     value = arguments
     for name in path:

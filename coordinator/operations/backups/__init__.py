@@ -100,14 +100,14 @@ def write_synced_file(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def copy_synced_file(source: Path, target: Path) -> BackupFile:
+def copy_file_and_return_digest(source: Path, target: Path) -> BackupFile:
     """Copy a file for its owner alone, have it on the disk when this returns, and return what was copied."""
     with source.open("rb") as read:
-        return write_synced_stream(read, target)
+        return write_stream_and_return_digest(read, target)
 
 
-def write_synced_stream(read: BinaryIO, target: Path) -> BackupFile:
-    """Write what is read as `copy_synced_file` does."""
+def write_stream_and_return_digest(read: BinaryIO, target: Path) -> BackupFile:
+    """Write what is read as `copy_file_and_return_digest` does."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:

@@ -15,7 +15,7 @@ from coordinator.lib import sizes
 from coordinator.models import ChatAttachment, StoredFile
 from coordinator.models.chat import FilePlace
 from coordinator.operations import startup
-from coordinator.operations.backups import BackupManifest, write_synced_stream
+from coordinator.operations.backups import BackupManifest, write_stream_and_return_digest
 
 STORED_FILES = "0073_stored_files"  # the migration that makes the table
 MOST_NAMED = 20
@@ -89,7 +89,7 @@ def copy_bucket_files(folder: Path, manifest: BackupManifest) -> None:
                 attachments.open_attachment(row) as file,
                 attachments.translate_read_errors_during_block(row),
             ):
-                manifest.files[name] = write_synced_stream(file, folder / name)
+                manifest.files[name] = write_stream_and_return_digest(file, folder / name)
         except (ServiceBusy, StoredDataCorrupt, NotFound) as problem:
             (folder / name).unlink(missing_ok=True)
             if StoredFile.objects.filter(pk=row.pk).exists():
@@ -101,7 +101,7 @@ def is_path_below(folder: Path, path: Path) -> bool:
     return "\x00" not in str(path) and path.resolve().is_relative_to(folder.resolve())
 
 
-def record_restored_files_in_folder(manifest: BackupManifest) -> int:
+def record_and_count_restored_files(manifest: BackupManifest) -> int:
     """Note in a restored database that the files which came with it are in the folder; return how many."""
     pks = [row.pk for row in iterate_bucket_attachments() if row.disk_path in manifest.files]
     return StoredFile.objects.filter(pk__in=pks).update(place=FilePlace.FOLDER) if pks else 0

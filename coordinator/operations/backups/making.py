@@ -38,7 +38,7 @@ from coordinator.operations.backups import (
     BackupManifest,
     buckets,
     convert_errors_to_command_error,
-    copy_synced_file,
+    copy_file_and_return_digest,
     key_file_path,
     measure_and_hash_backup_file,
     postgres_tool_arguments_and_environment,
@@ -61,7 +61,7 @@ def make_backup(target: Path, now: datetime, *, say: Say, with_bucket: bool = Fa
     startup.require_database_connection()
     has_leaves = ("coordinator", TRANSPARENCY_LOG) in startup.applied_migrations()
     if has_leaves:
-        seal_audit_log_before_backup(now, say)
+        seal_audit_log_or_report(now, say)
     unfinished = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.unfinished"
     try:
         with convert_errors_to_command_error(f"Writing {target}"):
@@ -91,7 +91,7 @@ def make_backup(target: Path, now: datetime, *, say: Say, with_bucket: bool = Fa
     return manifest
 
 
-def seal_audit_log_before_backup(now: datetime, say: Say) -> None:
+def seal_audit_log_or_report(now: datetime, say: Say) -> None:
     """Seal the audit log, so that a checkpoint covers its copy; a log that cannot be sealed is backed up, too."""
     try:
         sealing.sign_audit_checkpoint(now)
@@ -106,7 +106,7 @@ def fill_backup_folder(folder: Path, now: datetime, say: Say, *, with_bucket: bo
     copy_attachment_files(folder, manifest, with_bucket=with_bucket)
     say("Copying the database …")
     if is_sqlite():
-        manifest.tables = copy_sqlite_database(folder / SQLITE_FILE)
+        manifest.tables = copy_sqlite_and_count_rows(folder / SQLITE_FILE)
         manifest.files[SQLITE_FILE] = measure_and_hash_backup_file(folder / SQLITE_FILE)
     else:
         dump_postgres_database(folder / POSTGRES_FILE)
@@ -119,7 +119,7 @@ def fill_backup_folder(folder: Path, now: datetime, say: Say, *, with_bucket: bo
     for name in KEYS:
         key = key_file_path(name)
         if key.exists():
-            manifest.files[name] = copy_synced_file(key, folder / name)
+            manifest.files[name] = copy_file_and_return_digest(key, folder / name)
     manifest.write_manifest(folder)
     return manifest
 
@@ -144,14 +144,14 @@ def copy_attachment_files(folder: Path, manifest: BackupManifest, *, with_bucket
 
 def copy_file_until_unchanged(path: Path, target: Path) -> BackupFile:
     """Copy a file again that grew while it was copied: it is being written just now."""
-    copied = copy_synced_file(path, target)
+    copied = copy_file_and_return_digest(path, target)
     while copied.bytes != path.stat().st_size:
         target.unlink()
-        copied = copy_synced_file(path, target)
+        copied = copy_file_and_return_digest(path, target)
     return copied
 
 
-def copy_sqlite_database(target: Path) -> dict[str, int]:
+def copy_sqlite_and_count_rows(target: Path) -> dict[str, int]:
     """Copy the database as it is at one instant; return how many rows each table has.
 
     All pages in one step: a backup in several steps restarts whenever somebody commits between two. Writers continue

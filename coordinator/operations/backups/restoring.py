@@ -29,7 +29,7 @@ from coordinator.operations.backups import (
     BackupManifest,
     buckets,
     convert_errors_to_command_error,
-    copy_synced_file,
+    copy_file_and_return_digest,
     key_file_path,
     measure_and_hash_backup_file,
     postgres_tool_arguments_and_environment,
@@ -65,7 +65,7 @@ def restore_backup(source: Path, now: datetime, *, replace: bool, say: Say) -> B
         connections.close_all()
         startup.check_and_migrate_database(migrate=True, say=say)
         with transaction.atomic():
-            brought = buckets.record_restored_files_in_folder(manifest)
+            brought = buckets.record_and_count_restored_files(manifest)
             ended = approvals.revoke_unused_approvals(
                 actor=system_actor("restore"), reason=MAYBE_USED, now=now
             )
@@ -80,13 +80,13 @@ def restore_backup(source: Path, now: datetime, *, replace: bool, say: Say) -> B
             )
         if ended:
             say(f"Ended {ended} approvals of calls that may have run since the backup was made.")
-        report_bucket_files(manifest, brought, say)
+        print_bucket_file_report(manifest, brought, say)
     finally:
         lock.close()
     return manifest
 
 
-def report_bucket_files(manifest: BackupManifest, brought: int, say: Say) -> None:
+def print_bucket_file_report(manifest: BackupManifest, brought: int, say: Say) -> None:
     """Print which files are in a bucket, and whether they are there."""
     if brought:
         say(
@@ -173,7 +173,9 @@ def replace_data_with_backup(source: Path, manifest: BackupManifest, now: dateti
         for name in manifest.files:
             top, _, below = name.partition("/")
             if top in destinations:
-                copy_synced_file(source / name, staging_path_next_to_folder(destinations[top]) / below)
+                copy_file_and_return_digest(
+                    source / name, staging_path_next_to_folder(destinations[top]) / below
+                )
         connections.close_all()
         with nullcontext() if is_sqlite() else postgres_dump_swapped_in(source / POSTGRES_FILE):
             old_folders = swap_data_folders(destinations, aside)

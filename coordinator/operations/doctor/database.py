@@ -41,7 +41,7 @@ def check_database_opens() -> CheckResult:
     return passed_check("database", f"{health.database_version()} at {startup.describe_database()}, {size}")
 
 
-def check_database(now: datetime) -> Iterator[CheckResult]:
+def iterate_database_checks(now: datetime) -> Iterator[CheckResult]:
     """Yield every check of a database that opens. The last one writes an audit row."""
     yield from check_sqlite_file_health() if is_sqlite() else check_postgres_settings()
     yield from check_pooler()
@@ -49,7 +49,7 @@ def check_database(now: datetime) -> Iterator[CheckResult]:
     yield check_applied_migrations()
     yield check_feed_triggers()
     yield check_database_clock(now)
-    yield check_feed_delay()
+    yield check_feed_delay_by_writing()
 
 
 def check_unfinished_move() -> Iterator[CheckResult]:
@@ -204,7 +204,7 @@ def check_database_clock(now: datetime) -> CheckResult:
     return passed_check("clock", "no change has a time in the future")
 
 
-def check_feed_delay() -> CheckResult:
+def check_feed_delay_by_writing() -> CheckResult:
     """Write a row that changes nothing else and measure how long a tailer takes to notice it."""
     noticed = threading.Event()
 

@@ -18,18 +18,18 @@ from coordinator.operations.doctor import (
 )
 
 
-def check_everything(address: str, now: datetime) -> Iterator[CheckResult]:
+def iterate_all_doctor_checks(address: str, now: datetime) -> Iterator[CheckResult]:
     """Yield one check after the other; what needs a database that cannot be opened is left out."""
-    yield from settings.check_settings()
+    yield from settings.iterate_settings_checks()
     yield from sign_in.check_single_sign_on()
     opened = database.check_database_opens()
     yield opened
     if opened.level is CheckLevel.FAIL:
         return
     yield from machine.check_data_folder_and_isolation(database_size_bytes())
-    in_database = list(database.check_database(now))
+    in_database = list(database.iterate_database_checks(now))
     yield from in_database
-    served = list(server.check_server(address))
+    served = list(server.iterate_server_checks(address))
     yield from served
     if not any(check.name == "migrations" and check.level is CheckLevel.FAIL for check in in_database):
         yield from upkeep.check_keys_jobs_and_audit_log(

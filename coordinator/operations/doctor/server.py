@@ -18,7 +18,7 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 LONG_QUEUE = 10_000  # events; the writer takes some 25,000 a second
 
 
-def check_server(address: str) -> Iterator[CheckResult]:
+def iterate_server_checks(address: str) -> Iterator[CheckResult]:
     """Yield how the server at `address` is; one check where none runs."""
     try:
         with _opener.open(f"{address}/health/ready", timeout=ANSWER_WAIT_SECONDS):
@@ -37,7 +37,7 @@ def check_server(address: str) -> Iterator[CheckResult]:
 
 
 def has_check_results_of_running_server(checks: list[CheckResult]) -> bool:
-    """Say whether `check_server` found a server."""
+    """Say whether `iterate_server_checks` found a server."""
     return len(checks) > 1
 
 

@@ -47,7 +47,7 @@ def check_conflicting_settings() -> Iterator[CheckResult]:
         )
 
 
-def check_settings() -> Iterator[CheckResult]:
+def iterate_settings_checks() -> Iterator[CheckResult]:
     """Yield what does not fit, and what Django's own checks for a deployment find."""
     conflicting_settings = list(check_conflicting_settings())
     if len(settings.SECRET_KEY) < SHORT_KEY:

@@ -48,11 +48,11 @@ def find_shared_user_problem(uid: int) -> str | None:
 
 def cached_shared_user_problem() -> str | None:
     """Return `find_shared_user_problem` of this process's user, looked up every few minutes at most."""
-    return find_shared_user_problem_in_period(os.geteuid(), int(time.monotonic() // PROBLEM_CACHE_SECONDS))
+    return find_shared_user_problem_cached(os.geteuid(), int(time.monotonic() // PROBLEM_CACHE_SECONDS))
 
 
 @lru_cache(maxsize=2)
-def find_shared_user_problem_in_period(uid: int, _period: int) -> str | None:
+def find_shared_user_problem_cached(uid: int, _period: int) -> str | None:
     return find_shared_user_problem(uid)
 
 

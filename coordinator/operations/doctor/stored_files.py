@@ -26,14 +26,14 @@ BUCKET_REMEDY = "Check that the bucket can be reached with SIGNALBOX_S3_… and 
 LIST_THEM = "signalbox manage attachments lists them; a backup may have them."
 
 
-def check_stored_files(now: datetime) -> Iterator[CheckResult]:
+def iterate_stored_file_checks(now: datetime) -> Iterator[CheckResult]:
     """Yield the checks."""
     if FilePlace.S3 in stores.list_configured_file_stores():
         yield check_bucket_by_storing_file()
     report = attachments.check_attachment_files(now)
     yield (
-        check_missing_or_damaged_files(report)
-        or check_orphaned_or_unhashed_files(report)
+        find_damaged_files_failure(report)
+        or find_orphaned_files_warning(report)
         or passed_check(NAME, "no file is missing")
     )
 
@@ -62,7 +62,7 @@ def check_bucket_by_storing_file() -> CheckResult:
     )
 
 
-def check_missing_or_damaged_files(report: FileCheckReport) -> CheckResult | None:
+def find_damaged_files_failure(report: FileCheckReport) -> CheckResult | None:
     if report.silent:
         return failed_check(NAME, report.silent[0], BUCKET_REMEDY)
     if report.damaged:
@@ -76,7 +76,7 @@ def check_missing_or_damaged_files(report: FileCheckReport) -> CheckResult | Non
     return None
 
 
-def check_orphaned_or_unhashed_files(report: FileCheckReport) -> CheckResult | None:
+def find_orphaned_files_warning(report: FileCheckReport) -> CheckResult | None:
     if report.orphans:
         problem_text = f"{len(report.orphans)} files belong to no message."
         return warning_check(NAME, problem_text, "signalbox manage attachments --delete-orphans")

@@ -54,9 +54,9 @@ def check_keys_jobs_and_audit_log(now: datetime, *, served: bool) -> Iterator[Ch
     yield from check_servers_reaching_database()
     yield check_ambiguous_server_names()
     yield check_jobs(now) if served else passed_check("jobs", "no server is running to do it")
-    yield from stored_files.check_stored_files(now)
+    yield from stored_files.iterate_stored_file_checks(now)
     yield check_search_index()
-    yield from check_audit_log(now)
+    yield from iterate_audit_log_checks(now)
 
 
 def check_people_can_sign_in() -> CheckResult:
@@ -248,7 +248,7 @@ def check_jobs(now: datetime) -> CheckResult:
     return passed_check("jobs", f"{Job.objects.count()} jobs, none of them overdue")
 
 
-def check_audit_log(now: datetime) -> Iterator[CheckResult]:
+def iterate_audit_log_checks(now: datetime) -> Iterator[CheckResult]:
     """Check that the log is sealed, and that its checkpoints reach the places outside."""
     state = transparency.load_log_state(now)
     seal = "Find out what is wrong: signalbox manage audit seal, then audit verify"

@@ -20,7 +20,11 @@ from coordinator.operations.moving import rows, target
 from coordinator.operations.moving.progress import MoveProgress
 from coordinator.operations.moving.rows import RowsDigest, UnsupportedValueReport
 from coordinator.operations.moving.source import SqliteSource
-from coordinator.operations.moving.tables import MovedTable, count_unknown_table_rows, find_tables_to_move
+from coordinator.operations.moving.tables import (
+    MovedTable,
+    require_matching_tables_to_move,
+    row_counts_by_unknown_table,
+)
 
 Say = Callable[[str], object]
 
@@ -45,7 +49,7 @@ class DatabaseMove:
         """Look at every row and at the target, and change nothing. Raises CommandError where the move would fail."""
         self.require_same_migrations()
         target.require_usable_target()
-        tables = find_tables_to_move(self.source.db)
+        tables = require_matching_tables_to_move(self.source.db)
         total = size = 0
         with self.source.read_snapshot_transaction():
             self.say(f"{'table':<26}{'rows':>12}{'size':>12}")
@@ -69,7 +73,7 @@ class DatabaseMove:
         for raw in self.source.iterate_source_rows(table):
             count += 1
             characters += sum(len(value) if isinstance(value, str | bytes) else 8 for value in raw)
-            rows.convert_sqlite_row_for_postgres(table, raw, self.odds)
+            rows.convert_row_or_count_refusal(table, raw, self.odds)
         return count, characters
 
     def move_database_rows(self, now: datetime) -> None:
@@ -84,14 +88,14 @@ class DatabaseMove:
             target.record_incomplete_move()
             self.say("Making the tables …")
             target.migrate_target_database()
-            tables = find_tables_to_move(self.source.db)
+            tables = require_matching_tables_to_move(self.source.db)
             self.print_orphan_rows_and_refuse_move(self.source.describe_orphan_rows(tables))
             self.print_unknown_tables(tables)
             counters = self.source.load_last_ids_by_table()
             started_at = time.monotonic()
             with transaction.atomic():
                 digests = self.copy_and_compare_tables(tables, counters)
-                self.record_finished_move(now)
+                self.audit_and_clear_incomplete_move(now)
             count = sum(digest.count for digest in digests.values())
             self.say(
                 f"{count:,} rows are in PostgreSQL, and no table differs ({time.monotonic() - started_at:.0f} s)."
@@ -105,7 +109,7 @@ class DatabaseMove:
         keys = target.empty_tables_and_drop_constraints(tables)
         self.say(f"Copying {total:,} rows …")
         progress = MoveProgress(self.say, total)
-        digests = {table.name: self.copy_table(table, progress) for table in tables}
+        digests = {table.name: self.copy_table_and_digest_rows(table, progress) for table in tables}
         self.say("Checking foreign keys …")
         target.restore_constraints(tables, keys)
         target.set_target_sequences(counters)
@@ -115,11 +119,11 @@ class DatabaseMove:
             self.verify_copied_table(table, digests[table.name], progress)
         return digests
 
-    def copy_table(self, table: MovedTable, progress: MoveProgress) -> RowsDigest:
+    def copy_table_and_digest_rows(self, table: MovedTable, progress: MoveProgress) -> RowsDigest:
         """Copy one table; return the count and digest of its rows. Raises CommandError where a value is refused."""
         digest = RowsDigest()
         raw_rows = progress.yield_rows_with_progress(table.name, self.source.iterate_source_rows(table))
-        converted = (rows.convert_sqlite_row_for_postgres(table, raw, self.odds) for raw in raw_rows)
+        converted = (rows.convert_row_or_count_refusal(table, raw, self.odds) for raw in raw_rows)
         target.copy_rows_to_target(
             table, digest.yield_and_digest_rows(row for row in converted if row is not None)
         )
@@ -138,7 +142,7 @@ class DatabaseMove:
         if digest.count:
             self.say(f"  {table.name:<26}{digest.count:>12,} rows  {digest.hex_digest}  the same")
 
-    def record_finished_move(self, now: datetime) -> None:
+    def audit_and_clear_incomplete_move(self, now: datetime) -> None:
         audit.record_audit_entry(
             "DATABASE_MOVED",
             actor=system_actor("move_to"),
@@ -183,7 +187,7 @@ class DatabaseMove:
             )
 
     def print_unknown_tables(self, tables: list[MovedTable]) -> None:
-        for name, number in count_unknown_table_rows(self.source.db, tables).items():
+        for name, number in row_counts_by_unknown_table(self.source.db, tables).items():
             self.say(f"Not moved: {name}, a table of another program ({number:,} rows).")
 
     def print_lines(self, lines: Sequence[str]) -> None:

@@ -57,7 +57,7 @@ def decode_sqlite_text(stored: bytes) -> str:
         return text
 
 
-def convert_sqlite_row_for_postgres(table: MovedTable, raw: Row, odds: UnsupportedValueReport) -> Row | None:
+def convert_row_or_count_refusal(table: MovedTable, raw: Row, odds: UnsupportedValueReport) -> Row | None:
     """Return SQLite's row as PostgreSQL accepts it; None where it would not: `odds` then counts it."""
     row = []
     for target_column, value in zip(table.target_columns, raw, strict=True):
@@ -120,7 +120,7 @@ def describe_row_problem(table: MovedTable, raw: Row, problem: str) -> str:
     return f"{table.name} {key}: {problem}"
 
 
-def row_digest(row: Row) -> int:
+def row_digest_number(row: Row) -> int:
     """Return a number that identifies a row of either database."""
     plain = [
         column_value.astimezone(UTC).isoformat() if isinstance(column_value, datetime) else column_value
@@ -140,7 +140,7 @@ class RowsDigest:
         """Yield the rows, and take each into account."""
         for row in rows:
             self.count += 1
-            self._total = (self._total + row_digest(row)) % _MODULUS
+            self._total = (self._total + row_digest_number(row)) % _MODULUS
             yield row
 
     def add_rows(self, rows: Iterable[Row]) -> None:

@@ -83,11 +83,11 @@ class MovedTable:
         return tuple(row[self.column_names.index(name)] for name in self.key)
 
 
-def find_tables_to_move(source: sqlite3.Connection) -> list[MovedTable]:
+def require_matching_tables_to_move(source: sqlite3.Connection) -> list[MovedTable]:
     """Return the tables that both databases have. Raises CommandError where their columns differ."""
     source_tables = list_sqlite_tables(source)
     tables = []
-    for name, target_places in load_target_columns().items():
+    for name, target_places in build_target_columns_by_table().items():
         if name not in source_tables:
             raise CommandError(
                 f"SQLite has no table {name}. Start the server on it once, and run this again."
@@ -113,7 +113,7 @@ def list_sqlite_tables(source: sqlite3.Connection) -> set[str]:
     return {name for (name,) in rows}
 
 
-def count_unknown_table_rows(source: sqlite3.Connection, known_tables: list[MovedTable]) -> dict[str, int]:
+def row_counts_by_unknown_table(source: sqlite3.Connection, known_tables: list[MovedTable]) -> dict[str, int]:
     """Return the tables that other programs made, with their numbers of rows: those are not moved."""
     names = (
         list_sqlite_tables(source) - {table.name for table in known_tables} - DERIVED - {"sbx_search_words"}
@@ -124,7 +124,7 @@ def count_unknown_table_rows(source: sqlite3.Connection, known_tables: list[Move
     }
 
 
-def load_target_columns() -> dict[str, list[TargetColumn]]:
+def build_target_columns_by_table() -> dict[str, list[TargetColumn]]:
     """Return the columns of the tables that are moved, by table, as the models say what PostgreSQL has."""
     models = apps.get_models(include_auto_created=True)
     return {

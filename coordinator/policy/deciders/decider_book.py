@@ -190,7 +190,7 @@ class DeciderBook:
             else [user for user in other_approvers if self.rights_holder_names_by_rule(user, rule, owner)]
         )
 
-    def describe_rule_deciders(self, rule: DecidingRuleRow | None) -> list[str]:
+    def list_rule_decider_labels(self, rule: DecidingRuleRow | None) -> list[str]:
         """Return who may decide now what the row fits, in words: "bob", or "bob for anna"."""
         holders = self.rule_approver_ids(rule)
         own = [user.get_username() for pk, user in self.approvers_by_id.items() if pk in holders]
@@ -321,10 +321,10 @@ def load_decider_book(now: datetime) -> DeciderBook:
     """Return who may decide what at `now`: one query where there are no rows."""
     rows = DecidingRule.objects.order_by("position", "id")
     rules = tuple(convert_deciding_rule(row, number) for number, row in enumerate(rows, 1))
-    return DeciderBook(now, rules, server_names_for_rule_matching(rules))
+    return DeciderBook(now, rules, load_server_names_for_rules(rules))
 
 
-def server_names_for_rule_matching(rules: Sequence[DecidingRuleRow]) -> tuple[str, ...]:
+def load_server_names_for_rules(rules: Sequence[DecidingRuleRow]) -> tuple[str, ...]:
     """Return the MCP servers by whose names tools are distinguished; none where no row asks."""
     if not any(rule.server or rule.tool for rule in rules):
         return ()
@@ -372,7 +372,7 @@ def decidable_request_ids_unless_all(
     waiting = PermissionRequest.objects.awaiting_decision(book.now).exclude(pk__in=approved)
     if not book.rules:
         return list(waiting.values_list("pk", flat=True))
-    return [row.pk for row in load_requests_without_inputs(waiting) if book.can_decide_request(user, row)]
+    return [row.pk for row in iterate_requests_without_inputs(waiting) if book.can_decide_request(user, row)]
 
 
 def approved_waiting_request_ids(user: User | AnonymousUser, book: DeciderBook) -> list[int]:
@@ -385,12 +385,12 @@ def approved_waiting_request_ids(user: User | AnonymousUser, book: DeciderBook) 
     waiting = PermissionRequest.objects.awaiting_decision(book.now).filter(request_id__in=votes)
     return [
         row.pk
-        for row in load_requests_without_inputs(waiting)
+        for row in iterate_requests_without_inputs(waiting)
         if book.filter_valid_votes(row, [votes[row.request_id]])
     ]
 
 
-def load_requests_without_inputs(requests: Any) -> Iterable[PermissionRequest]:
+def iterate_requests_without_inputs(requests: Any) -> Iterable[PermissionRequest]:
     """Return requests with what a right depends on alone: inputs may be megabytes."""
     columns = ("request_id", "plugin_id", "permission_type", "target_resource", "status", "expires_at")
     about = ("requested_by", "owner", "agent_id", "tool_name", "host", "scope", "needed")

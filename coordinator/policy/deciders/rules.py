@@ -23,7 +23,7 @@ from coordinator.mcp.servers.names import (
 )
 from coordinator.models import DecidingRule, PermissionRequest
 from coordinator.policy.grants.access_requests import PERMISSION_TYPE as ACCESS
-from coordinator.policy.grants.access_requests import parse_access_request
+from coordinator.policy.grants.access_requests import parse_access_request_or_none
 from coordinator.policy.requests.approvals import request_context
 from coordinator.policy.rules.tool_rules import matches_tool_name
 
@@ -101,7 +101,7 @@ def request_terms(request: PermissionRequest, servers: Iterable[str]) -> Request
     """Return what rows compare with a request. `servers` are the known MCP servers, as agents may rename them."""
     context = request_context(request)
     wish = (
-        parse_access_request(request) if request.permission_type == ACCESS else None
+        parse_access_request_or_none(request) if request.permission_type == ACCESS else None
     )  # else no input is loaded
     return build_request_terms(
         request.permission_type,

@@ -224,15 +224,15 @@ class AccessPolicy:
     ) -> Verdict:
         default = self.servers.get(server_id)
         slots = self.slots.get((agent_id, server_id), {})
-        verdict = decide_by_grants(slots.get(tool_name), TOOL_GRANT, server_id, at, past)
-        verdict = verdict or decide_by_grants(slots.get(None), SERVER_GRANT, server_id, at, past)
+        verdict = decide_by_grants_or_none(slots.get(tool_name), TOOL_GRANT, server_id, at, past)
+        verdict = verdict or decide_by_grants_or_none(slots.get(None), SERVER_GRANT, server_id, at, past)
         if default is None:
             verdict = replace(verdict, is_unknown=True) if verdict else build_unknown_server_denial(server_id)
         else:
             verdict = verdict or decide_by_default_policy(server_id, default)
         return self._deny_if_definition_changed(verdict, server_id, tool_name)
 
-    def decide_tools_of_server(
+    def verdicts_by_tool_of_server(
         self, agent_id: str, server_id: str, tools: Iterable[str], at: datetime, *, past: bool = False
     ) -> dict[str, Verdict]:
         """Return `verdict` for many tools of one server; those without a row of their own share one answer."""
@@ -262,7 +262,7 @@ def build_unknown_server_denial(server_id: str) -> Verdict:
     return Verdict(DENY, UNKNOWN_SERVER, server_id, is_unknown=True)
 
 
-def decide_by_grants(
+def decide_by_grants_or_none(
     rows: list[GrantRow] | None, source: str, server_id: str, at: datetime, past: bool
 ) -> Verdict | None:
     live = topmost_grants_of_slot([row for row in rows or () if row.is_live(at, past=past)])
@@ -342,7 +342,7 @@ def build_verdict_matrix(
 ) -> Matrix:
     """Return `resolve_access_matrix` by a policy that is loaded already, such as one with edits that are not saved."""
     return {
-        (agent_id, server_id): policy.decide_tools_of_server(agent_id, server_id, names, at, past=past)
+        (agent_id, server_id): policy.verdicts_by_tool_of_server(agent_id, server_id, names, at, past=past)
         for agent_id in agent_ids
         for server_id, names in tools.items()
     }
@@ -380,7 +380,7 @@ def load_policy_for_agents(
     return policy
 
 
-def default_policies_by_server(now: datetime, agent_id: str | None = None) -> dict[str, str | None]:
+def load_default_policies_by_server(now: datetime, agent_id: str | None = None) -> dict[str, str | None]:
     """Return each server's default policy by its name, in order; None for one that only a live grant names.
 
     With `agent_id`, only that agent's grants are looked through.

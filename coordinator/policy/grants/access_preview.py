@@ -12,7 +12,7 @@ from coordinator.mcp.servers import tools as mcp_tools
 from coordinator.mcp.servers.calls import ToolCallCount
 from coordinator.policy.grants import access
 from coordinator.policy.grants.access import ALLOW, ASK, DENY, Verdict
-from coordinator.policy.grants.edits import GrantEdit, preview_policy_after_edits
+from coordinator.policy.grants.edits import GrantEdit, build_policy_after_edits
 
 LOOKS_BACK = timedelta(days=7)
 
@@ -82,7 +82,7 @@ def preview_access_changes(edits: Sequence[GrantEdit], *, actor: Actor, now: dat
     policy = access.load_policy_for_agents(agents, servers, now)
     before = access.build_verdict_matrix(policy, agents, tools, now)
     after = access.build_verdict_matrix(
-        preview_policy_after_edits(policy, edits, actor=actor, now=now), agents, tools, now
+        build_policy_after_edits(policy, edits, actor=actor, now=now), agents, tools, now
     )
     verdict_changes = [
         VerdictChange(agent, server, tool, verdict, after[agent, server][tool])

@@ -30,7 +30,7 @@ class RequestedAccess:
         )
 
 
-def parse_access_request(request: PermissionRequest) -> RequestedAccess | None:
+def parse_access_request_or_none(request: PermissionRequest) -> RequestedAccess | None:
     """Return what a request for access asks for; None for any other request.
 
     The requester writes both the text on the card and the input that the grant is made from. Where the two do not

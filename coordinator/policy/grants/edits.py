@@ -56,7 +56,7 @@ class GrantEdit:
         return TOOL_GRANT if self.tool_name else SERVER_GRANT
 
 
-def preview_policy_after_edits(
+def build_policy_after_edits(
     policy: AccessPolicy, edits: Iterable[GrantEdit], *, actor: Actor, now: datetime
 ) -> AccessPolicy:
     """Return a copy of `policy` as it will be once `edits` are saved, for a preview; nothing is written."""

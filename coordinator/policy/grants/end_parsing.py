@@ -58,7 +58,7 @@ _NAMED_DAY = re.compile(
 )
 
 
-def parse_grant_end(text: str, now: datetime, zone: tzinfo = UTC) -> datetime | None:
+def parse_optional_grant_end(text: str, now: datetime, zone: tzinfo = UTC) -> datetime | None:
     """Return the end that a person wrote, as its clock has it in `zone`; None for a grant without an end.
 
     Raises UnprocessableRequest for what is no end, has passed, or is further away than LONGEST_GRANT.
@@ -90,12 +90,15 @@ def normalize_end_text(text: str) -> str:
 def parse_duration_or_moment_end(
     text: str, words: str, now: datetime, zone: tzinfo, examples: str
 ) -> datetime:
-    """Return the end that `words` name, which are what `text` says, in lower case; raise as `parse_grant_end` does."""
+    """Return the end that `words` name, which are what `text` says, in lower case.
+
+    Raises as `parse_optional_grant_end` does.
+    """
     words = re.sub(r"^(for|until|till) ", "", words)
     end = (
         instants.parse_instant_or_none(text.strip())
-        or parse_duration_to_end(words, now)
-        or parse_day_and_time(words, now, zone)
+        or parse_duration_end_or_none(words, now)
+        or parse_next_moment_or_none(words, now, zone)
     )
     if end is None or len(text) > MAX_END_CHARACTERS:
         raise UnprocessableRequest(
@@ -108,7 +111,7 @@ def parse_duration_or_moment_end(
     return end
 
 
-def parse_duration_to_end(words: str, now: datetime) -> datetime | None:
+def parse_duration_end_or_none(words: str, now: datetime) -> datetime | None:
     """Return the end of a length such as `2 hours`, `90 min` or `1 day and 2 hours`; None where it is none."""
     position, length = 0, timedelta(0)
     while position < len(words):
@@ -120,7 +123,7 @@ def parse_duration_to_end(words: str, now: datetime) -> datetime | None:
     return now + length
 
 
-def parse_day_and_time(words: str, now: datetime, zone: tzinfo) -> datetime | None:
+def parse_next_moment_or_none(words: str, now: datetime, zone: tzinfo) -> datetime | None:
     """Return the next moment that a day and a time name, or a time alone; None where they name none."""
     match = _DAY_AND_TIME.fullmatch(words)
     clock = parse_time_of_day(match["time"]) if match else None
@@ -184,4 +187,4 @@ def list_possible_calendar_dates(words: str, today: date) -> list[date]:
 
 def default_grant_end(now: datetime) -> datetime | None:
     """Return when a new grant ends for which nobody chose an end."""
-    return parse_grant_end(DEFAULT, now)
+    return parse_optional_grant_end(DEFAULT, now)

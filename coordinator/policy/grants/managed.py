@@ -63,7 +63,7 @@ class ManagedServers:
             for tool in find_granted_tools_by_call_name(policy, agent_id, server_id, name)
         ]
         if verdicts:
-            return min(verdicts, key=verdict_leniency)
+            return min(verdicts, key=verdict_leniency_sort_key)
         server_id = call[len(PREFIX) :].partition("__")[0]
         return build_unknown_server_denial(server_id) if self.strict else None
 
@@ -79,7 +79,7 @@ def find_granted_tools_by_call_name(
     ] or [tool]
 
 
-def verdict_leniency(verdict: Verdict) -> int:
+def verdict_leniency_sort_key(verdict: Verdict) -> int:
     """Order verdicts: denied, asked, allowed by default (the agent's own prompt stays in charge), by a grant."""
     if not verdict.is_allowed:
         return 1 if verdict.requires_approval else 0

@@ -117,7 +117,7 @@ def find_brake_on_agent(agent_id: str, programs: Iterable[str]) -> ActiveBrake |
     return None
 
 
-def find_brakes_on_agents(agent_ids: Iterable[str], programs: Iterable[str]) -> dict[str, ActiveBrake]:
+def find_brakes_by_agent(agent_ids: Iterable[str], programs: Iterable[str]) -> dict[str, ActiveBrake]:
     """Return what holding_agent says of several agents, for those that are held: one query where no brake is on."""
     if not load_active_brakes():
         return {}

@@ -184,7 +184,7 @@ class BudgetForecast:
         return f"{local:%A}, {local.day} {local:%B, %H:%M}"
 
 
-def forecast_budget(state: BudgetState, now: datetime) -> BudgetForecast | None:
+def forecast_budget_or_none(state: BudgetState, now: datetime) -> BudgetForecast | None:
     """Return a budget's state at the end of its period if use goes on like this; None where that says nothing."""
     if state.budget.is_limit_per_session or state.is_reached or not state.use.amount:
         return None
@@ -314,7 +314,7 @@ def find_model_spellings_in_usage(name: str, rows: QuerySet[UsageDay]) -> list[s
     return [model for model in reported if model and normalize_model_name(model) == plain_name]
 
 
-def budget_usage(budget: BudgetRow, now: datetime, session_id: str | None = None) -> BudgetUsage:
+def load_budget_usage(budget: BudgetRow, now: datetime, session_id: str | None = None) -> BudgetUsage:
     """Return what was used of a budget today, or in the session."""
     return sum_usage_rows(budget.measure, budget_usage_rows(budget, now, session_id))
 
@@ -367,7 +367,7 @@ def sum_costs_by_columns(rows: QuerySet[UsageDay], *names: str) -> dict[tuple[An
 def current_budget_state(budget: BudgetRow, now: datetime, session_id: str | None = None) -> BudgetState:
     """Return a budget's state today, or in the session."""
     about = session_id if budget.is_limit_per_session else None
-    return BudgetState(budget, budget_usage(budget, now, session_id), budget.is_lifted(now), about)
+    return BudgetState(budget, load_budget_usage(budget, now, session_id), budget.is_lifted(now), about)
 
 
 def list_budget_states_of_sessions(
@@ -383,7 +383,7 @@ def list_budget_states_of_sessions(
     return [BudgetState(budget, uses.get((name,), BudgetUsage()), is_lifted, name) for name in session_ids]
 
 
-def session_budget_states(
+def load_session_budget_states(
     budgets: Sequence[BudgetRow], agents: Iterable[str | None], session_id: str, now: datetime
 ) -> list[BudgetState]:
     """Return the states of the budgets that count what happens in a session."""
@@ -406,7 +406,9 @@ def decide_by_budgets(
     acting = [budget for budget in budgets if budget.can_block and not budget.is_lifted(now)]
     ruling = NO_OPINION
     for budget in (
-        session_budget_states(acting, [*agents, *session_agent_names(session_id)], session_id, now)
+        load_session_budget_states(
+            acting, [*agents, *load_agent_and_program_names(session_id)], session_id, now
+        )
         if acting
         else ()
     ):
@@ -419,7 +421,7 @@ def decide_by_budgets(
     return ruling
 
 
-def session_agent_names(session_id: str) -> list[str | None]:
+def load_agent_and_program_names(session_id: str) -> list[str | None]:
     """Return the agent of a session and its programs: that of a runner, and of the agent that it drives."""
     rows = Session.objects.filter(pk=session_id)
     name_row = rows.values_list("agent_name", "executor_profile", "driven__agent").first()

@@ -18,7 +18,7 @@ from coordinator.policy.rules.tool_rules import NO_OPINION, Ruling
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 
-def judge_requested_call(
+def judge_requested_call_by_rules(
     subject: PermissionSubject,
     agent_id: str | None,
     folder: str | None,

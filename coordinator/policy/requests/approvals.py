@@ -377,7 +377,7 @@ def approval_scope(request: PermissionRequest) -> str | None:
     return (context.scope if context else None) or Scope.EVERYWHERE.value
 
 
-def format_request_instant(value: datetime | str | None) -> str | None:
+def format_instant_or_keep_text(value: datetime | str | None) -> str | None:
     """Return an instant in the canonical form; what could not be read as one stays as it was."""
     if isinstance(value, datetime):
         return instants.format_canonical_instant(value)

@@ -40,7 +40,7 @@ def gateway_request_call_label(request: PermissionRequest) -> str | None:
     return bound["call"] if bound else None
 
 
-def parse_gateway_request(request: PermissionRequest) -> GatewayRequest | None:
+def parse_gateway_request_or_none(request: PermissionRequest) -> GatewayRequest | None:
     """Return what such a request says, for its card; None for any other."""
     if (gist := gateway_request_call_label(request)) is None:
         return None
@@ -49,7 +49,7 @@ def parse_gateway_request(request: PermissionRequest) -> GatewayRequest | None:
     return GatewayRequest(gist, client if isinstance(client, str) else "", json.dumps(along) if along else "")
 
 
-def session_folder_names(session_ids: Iterable[str]) -> dict[str, str]:
+def load_folder_names_by_session(session_ids: Iterable[str]) -> dict[str, str]:
     """Return the name of the folder in which each session's agent works, where that is known; a list reads them all."""
     rows = Session.objects.filter(pk__in=set(session_ids), project_dir__isnull=False)
     return {pk: PurePath(folder).name for pk, folder in rows.values_list("pk", "project_dir") if folder}

@@ -26,7 +26,7 @@ def ruling_source_as_json(ruling: Ruling) -> dict[str, Any]:
     return {}
 
 
-def rules_and_grants_at_decision(tool: str | None, agent_id: str | None, now: datetime) -> dict[str, Any]:
+def load_policy_state_for_audit(tool: str | None, agent_id: str | None, now: datetime) -> dict[str, Any]:
     """Return what a person's decision on a call found in force.
 
     `rules_version` names the whole list of rules (tool_rules.version). Where the tool is one of an MCP server,

@@ -23,7 +23,7 @@ from coordinator.policy.requests.questions import (
     PlanMode,
     PlanReview,
     is_question_tool,
-    parse_question_of_tool_call,
+    parse_call_question_or_none,
 )
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.secrets.masking import mask_secrets
@@ -36,7 +36,7 @@ MODE_HOOKS = frozenset({"PermissionRequest"})  # Claude Code's: its answer can a
 REPEATING_HOOKS = frozenset({"BeforeTool"})  # Gemini CLI's: its own settings ask about plans in any case
 
 
-def parse_question_of_request(request: PermissionRequest) -> PersonQuestion | None:
+def parse_request_question_or_none(request: PermissionRequest) -> PersonQuestion | None:
     """Return what a request asks a person; None where it is to be approved or denied as any other.
 
     Only requests that a hook, a runner or the gateway made count: nobody else would receive the answer.
@@ -48,14 +48,14 @@ def parse_question_of_request(request: PermissionRequest) -> PersonQuestion | No
     subject = request_subject(request)
     tool = subject.tool_name or ""
     if is_driven_agent_request(request) and tool != ELICITATION:
-        return parse_driven_agent_options(metadata, tool, subject.tool_input)
+        return build_options_question_or_none(metadata, tool, subject.tool_input)
     if not is_question_tool(tool) or not (
         request.plugin_id in {*AGENT_TITLES, GATEWAY} or is_driven_agent_request(request)
     ):
         return None
-    question = parse_question_of_tool_call(tool, subject.tool_input)
+    question = parse_call_question_or_none(tool, subject.tool_input)
     if isinstance(question, AddressRequest):
-        return replace(question, link=unseal_elicitation_address(metadata) or question.address)
+        return replace(question, link=unseal_elicitation_address_or_empty(metadata) or question.address)
     if isinstance(question, PlanReview):
         modes = tuple(PlanMode) if hook in MODE_HOOKS else ()
         repeating_agent = AGENT_TITLES.get(request.plugin_id, "") if hook in REPEATING_HOOKS else ""
@@ -71,7 +71,7 @@ def seal_elicitation_address(params: Mapping[str, Any]) -> dict[str, str]:
     return {ADDRESS: seal_for_purpose(ADDRESS_SEALED_AS, address.encode()).decode()}
 
 
-def unseal_elicitation_address(metadata: Mapping[str, Any]) -> str:
+def unseal_elicitation_address_or_empty(metadata: Mapping[str, Any]) -> str:
     """Return the address that `seal_elicitation_address` kept; nothing where there is none that can be opened."""
     try:
         return unseal_for_purpose(ADDRESS_SEALED_AS, str(metadata.get(ADDRESS, "")).encode()).decode()
@@ -79,12 +79,12 @@ def unseal_elicitation_address(metadata: Mapping[str, Any]) -> str:
         return ""
 
 
-def parse_driven_agent_options(
+def build_options_question_or_none(
     metadata: Mapping[str, Any], tool: str, tool_input: Any
 ) -> OptionsQuestion | None:
     """Return the options of a driven agent's question where one must be chosen by name; those of plans always are."""
     options = parse_agent_answer_options(metadata.get("options"))
-    plan = parse_question_of_tool_call(tool, tool_input) if tool in PLAN_TOOLS else None
+    plan = parse_call_question_or_none(tool, tool_input) if tool in PLAN_TOOLS else None
     if not options or (plan is None and not has_ambiguous_options(options)):
         return None
     offered = tuple(
@@ -101,4 +101,4 @@ def parse_driven_agent_options(
 
 def is_question_request(request: PermissionRequest) -> bool:
     """Say whether a request is answered: it is not approved with others, for longer, or by a rule."""
-    return parse_question_of_request(request) is not None
+    return parse_request_question_or_none(request) is not None

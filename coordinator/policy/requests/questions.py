@@ -177,53 +177,53 @@ def is_question_tool(tool: str) -> bool:
     return tool in QUESTION_TOOLS or tool in PLAN_TOOLS or tool == ELICITATION
 
 
-def parse_question_of_tool_call(tool: str | None, tool_input: Any) -> PersonQuestion | None:
+def parse_call_question_or_none(tool: str | None, tool_input: Any) -> PersonQuestion | None:
     """Return what a call asks a person; None where it is no question, or one of no known form."""
     if tool in QUESTION_TOOLS:
-        return parse_questions(tool_input)
+        return parse_questions_or_none(tool_input)
     if tool in PLAN_TOOLS:
-        return parse_plan(tool_input)
-    return parse_elicitation(tool_input) if tool == ELICITATION else None
+        return parse_plan_or_none(tool_input)
+    return parse_elicitation_or_none(tool_input) if tool == ELICITATION else None
 
 
 # --- questions of agents ----------------------------------------------------------------------------------
 
 
-def parse_questions(tool_input: Any) -> AgentQuestions | None:
+def parse_questions_or_none(tool_input: Any) -> AgentQuestions | None:
     """Return the questions of a call; None where one of them is of no known form, for half of them is not answered."""
     if not isinstance(tool_input, dict):
         return None
     if "requestedSchema" in tool_input and "questions" not in tool_input:
-        return parse_form_questions(tool_input)
+        return parse_form_questions_or_none(tool_input)
     entries = tool_input.get("questions")
     entries = entries if isinstance(entries, list) else [tool_input]
     if not 0 < len(entries) <= MAX_QUESTIONS:
         return None
-    questions = [parse_question(entry) for entry in entries]
+    questions = [parse_question_or_none(entry) for entry in entries]
     readable = tuple(question for question in questions if question is not None)
     if len(readable) < len(questions) or len({question.text for question in readable}) < len(readable):
         return None
     return AgentQuestions(readable, first_text_member(tool_input, "title"))
 
 
-def parse_form_questions(tool_input: Mapping[str, Any]) -> AgentQuestions | None:
+def parse_form_questions_or_none(tool_input: Mapping[str, Any]) -> AgentQuestions | None:
     """Return the questions of a form, by which GitHub Copilot CLI asks.
 
     None where a field asks for a secret, for such answers would be kept in the clear.
     """
-    form = parse_elicitation({name: tool_input[name] for name in FORM_FIELDS & tool_input.keys()})
+    form = parse_elicitation_or_none({name: tool_input[name] for name in FORM_FIELDS & tool_input.keys()})
     if not isinstance(form, AgentQuestions) or not form.questions:
         return None
     return None if any(question.is_secret for question in form.questions) else form
 
 
-def parse_question(entry: Any) -> Question | None:
+def parse_question_or_none(entry: Any) -> Question | None:
     if not isinstance(entry, dict) or not first_text_member(entry, "question"):
         return None
     options: list[Any] = next(
         (entry[name] for name in ("options", "choices") if isinstance(entry.get(name), list)), []
     )
-    choices = [parse_choice(option) for option in options]
+    choices = [parse_choice_or_none(option) for option in options]
     readable = tuple(choice for choice in choices if choice is not None)
     labels = {choice.label for choice in readable}
     if len(readable) < len(choices) or len(labels) < len(readable) or len(readable) > MAX_CHOICES:
@@ -253,7 +253,7 @@ def parse_question(entry: Any) -> Question | None:
     return Question(choices=readable, is_multiple=is_multiple, accepts_text=accepts_text, **common)
 
 
-def parse_choice(option: Any) -> Choice | None:
+def parse_choice_or_none(option: Any) -> Choice | None:
     if isinstance(option, str):
         return Choice(option) if option.strip() else None
     if not isinstance(option, dict) or not first_text_member(option, "label"):
@@ -278,7 +278,7 @@ def finite_number_or_none(value: Any) -> float | None:
 # --- plans ------------------------------------------------------------------------------------------------
 
 
-def parse_plan(tool_input: Any) -> PlanReview | None:
+def parse_plan_or_none(tool_input: Any) -> PlanReview | None:
     """Return the plan of a call; one without a text, too, for a person may know it from the agent's screen."""
     if not isinstance(tool_input, dict):
         return None
@@ -304,7 +304,7 @@ SECRET_FIELD_NAMES = frozenset(
 )
 
 
-def parse_elicitation(params: Any) -> AgentQuestions | AddressRequest | None:
+def parse_elicitation_or_none(params: Any) -> AgentQuestions | AddressRequest | None:
     """Return what an `elicitation/create` asks.
 
     None where its schema is none that MCP allows, or more than a person reads.
@@ -399,7 +399,7 @@ def parse_number_field(field: Mapping[str, Any], common: dict[str, Any]) -> Ques
 
 def parse_array_field(field: Mapping[str, Any], common: dict[str, Any]) -> Question | None:
     items = field.get("items")
-    choices = parse_enumerated_choices(items) if isinstance(items, dict) else None
+    choices = parse_enumerated_choices_or_none(items) if isinstance(items, dict) else None
     if choices is None:
         return None
     return Question(
@@ -414,7 +414,7 @@ def parse_array_field(field: Mapping[str, Any], common: dict[str, Any]) -> Quest
 
 def parse_text_field(field: Mapping[str, Any], common: dict[str, Any]) -> Question | None:
     if any(listed in field for listed in ("enum", "oneOf", "anyOf")):
-        choices = parse_enumerated_choices(field)
+        choices = parse_enumerated_choices_or_none(field)
         return Question(choices=choices, accepts_text=False, **common) if choices else None
     return Question(
         kind=QuestionKind.TEXT,
@@ -440,7 +440,7 @@ def read_count(value: Any, default: int) -> int:
     return default if number is None else int(max(0, min(number, 1_000_000)))
 
 
-def parse_enumerated_choices(field: Mapping[str, Any]) -> tuple[Choice, ...] | None:
+def parse_enumerated_choices_or_none(field: Mapping[str, Any]) -> tuple[Choice, ...] | None:
     """Return the choices of an enumeration, with its values' titles where it has them."""
     titled = next((field[name] for name in ("oneOf", "anyOf") if isinstance(field.get(name), list)), None)
     if titled is not None:
@@ -514,7 +514,7 @@ def convert_submitted_answer(question: Question, answer: SubmittedAnswer) -> dic
 
 def require_valid_answer_text(question: Question, text: str) -> None:
     if question.kind == QuestionKind.NUMBER:
-        number = parse_number(text)
+        number = parse_number_or_none(text)
         if number is None or (question.is_integer and isinstance(number, float) and not number.is_integer()):
             kind = "a whole number" if question.is_integer else "a number"
             raise UnprocessableRequest(f"Answer “{question.text}” with {kind}.")
@@ -548,7 +548,7 @@ def describe_expected_format(input_type: str, text: str) -> str | None:
     return None
 
 
-def parse_number(text: str) -> float | None:
+def parse_number_or_none(text: str) -> float | None:
     """Return the number that a text denotes, a whole one exactly; None where it is none."""
     if len(text) > 100:
         return None
@@ -581,7 +581,7 @@ def match_stored_answers_to_questions(
     return answers
 
 
-def remove_secret_answer_texts(added: Mapping[str, Any]) -> dict[str, Any]:
+def copy_without_secret_answers(added: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a person added to a decision without the texts that nobody but the asker is to read."""
     stored = added.get(ANSWERED)
     if not isinstance(stored, list):
@@ -595,7 +595,7 @@ def remove_secret_answer_texts(added: Mapping[str, Any]) -> dict[str, Any]:
     return {**added, ANSWERED: answers}
 
 
-def build_claude_code_answer_fields(questions: AgentQuestions, stored: Any) -> dict[str, Any] | None:
+def claude_code_answers_or_none(questions: AgentQuestions, stored: Any) -> dict[str, Any] | None:
     """Return the fields that Claude Code's tool takes with its input: answers, and notes on chosen ones."""
     stored_answers = match_stored_answers_to_questions(questions, stored)
     if stored_answers is None:
@@ -622,7 +622,7 @@ def join_claude_labels(labels: Sequence[str]) -> str:
     )
 
 
-def describe_answers_for_agent(questions: AgentQuestions, stored: Any) -> str | None:
+def describe_answers_or_none(questions: AgentQuestions, stored: Any) -> str | None:
     """Return the answers in words, for an agent that takes no other form."""
     answers = match_stored_answers_to_questions(questions, stored)
     if answers is None:
@@ -634,7 +634,7 @@ def describe_answers_for_agent(questions: AgentQuestions, stored: Any) -> str | 
     return "\n".join(lines)
 
 
-def build_answer_lists(questions: AgentQuestions, stored: Any) -> list[list[str]] | None:
+def build_answer_lists_or_none(questions: AgentQuestions, stored: Any) -> list[list[str]] | None:
     """Return the labels and texts of each question's answer, as OpenCode and Codex take them."""
     answers = match_stored_answers_to_questions(questions, stored)
     if answers is None:
@@ -655,7 +655,7 @@ def build_elicitation_content(questions: AgentQuestions, stored: Any) -> dict[st
         elif values:
             content[question.key] = values[0]
         elif text and question.kind == QuestionKind.NUMBER:
-            number = parse_number(text)
+            number = parse_number_or_none(text)
             is_whole = isinstance(number, float) and number.is_integer()
             content[question.key] = int(number) if number is not None and is_whole else number
         elif text:
@@ -665,7 +665,7 @@ def build_elicitation_content(questions: AgentQuestions, stored: Any) -> dict[st
 
 def question_or_plan_in_one_line(tool: str | None, tool_input: Any) -> str:
     """Return what a call asks a person in one line: the question, or the first line of the plan."""
-    question = parse_question_of_tool_call(tool, tool_input)
+    question = parse_call_question_or_none(tool, tool_input)
     if isinstance(question, PlanReview):
         lines = (line.strip().lstrip("#").strip() for line in question.text.splitlines())
         return next((line for line in lines if line), "A plan")

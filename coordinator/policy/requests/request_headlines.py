@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from coordinator.calls.call_headlines import CallHeadline, build_call_headline, shorten_headline_subject
 from coordinator.models import PermissionRequest
-from coordinator.policy.grants.access_requests import parse_access_request
+from coordinator.policy.grants.access_requests import parse_access_request_or_none
 from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.gateway_requests import gateway_request_call_label
 from coordinator.policy.requests.questions import (
@@ -46,12 +46,12 @@ def build_permission_request_headline(request: PermissionRequest) -> RequestAct:
     tool = (context and context.tool_name) or ""
     if (
         is_question_tool(tool)
-        and (question := question_requests.parse_question_of_request(request)) is not None
+        and (question := question_requests.parse_request_question_or_none(request)) is not None
     ):
         return build_question_headline(question)
     if (gist := gateway_request_call_label(request)) is not None:
         return build_gateway_request_headline(gist, tool)
-    if parse_access_request(request) is not None:
+    if parse_access_request_or_none(request) is not None:
         return CallHeadline(
             "Grant",
             shorten_headline_subject(request.plugin_id),

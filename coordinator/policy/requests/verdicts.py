@@ -38,14 +38,14 @@ def serialize_permission_request(request: PermissionRequest, now: datetime) -> d
         "edited": edited is not None,
         "edited_input": edited,
         "approved_by": request.approved_by,
-        "approved_at": approvals.format_request_instant(request.approved_at),
-        "expires_at": approvals.format_request_instant(request.expires_at),
+        "approved_at": approvals.format_instant_or_keep_text(request.approved_at),
+        "expires_at": approvals.format_instant_or_keep_text(request.expires_at),
         "reason": context.reason if context else None,
         "validity": context.validity if context else None,
         "scope": approvals.approval_scope(request),
-        "revoked_at": approvals.format_request_instant(context.revoked_at) if context else None,
-        "created_at": approvals.format_request_instant(request.created_at),
-        "deadline": approvals.format_request_instant(
+        "revoked_at": approvals.format_instant_or_keep_text(context.revoked_at) if context else None,
+        "created_at": approvals.format_instant_or_keep_text(request.created_at),
+        "deadline": approvals.format_instant_or_keep_text(
             context.deadline if context else request.expires_at if state.waiting else None
         ),
         "plugin_id": request.plugin_id,
@@ -61,7 +61,7 @@ def serialize_permission_request(request: PermissionRequest, now: datetime) -> d
     }
 
 
-def build_requester_answer(
+def build_requester_answer_with_brake(
     request: PermissionRequest, now: datetime, asker: Requester | None = None
 ) -> dict[str, Any]:
     """Return the request as its requester sees it at `now`; `brake` is the message of the person who holds its calls.
@@ -77,10 +77,12 @@ def build_requester_answer(
     return answer if brake_message is None else answer | MAY_NOT_RUN | {"brake": brake_message}
 
 
-def build_requester_answers(requests: Sequence[PermissionRequest], now: datetime) -> list[dict[str, Any]]:
+def build_requester_answers_with_brakes(
+    requests: Sequence[PermissionRequest], now: datetime
+) -> list[dict[str, Any]]:
     """Return several requests so: no query more for each while no brake is on."""
     if brakes.load_active_brakes():
-        return [build_requester_answer(request, now) for request in requests]
+        return [build_requester_answer_with_brake(request, now) for request in requests]
     return [serialize_permission_request(request, now) | {"brake": None} for request in requests]
 
 
@@ -98,5 +100,5 @@ def find_final_answer(request_id: str, now: datetime | None = None) -> dict[str,
     now, row = now or timezone.now(), approvals.require_permission_request(request_id)
     if approvals.current_request_state(row, now).waiting:
         return None
-    requester_answer = build_requester_answer(row, now)
+    requester_answer = build_requester_answer_with_brake(row, now)
     return requester_answer if requester_answer["brake"] is None else None

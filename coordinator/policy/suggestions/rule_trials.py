@@ -14,7 +14,7 @@ from coordinator.identity.actors import Actor
 from coordinator.mcp.servers.names import PREFIX
 from coordinator.policy.grants import access, managed
 from coordinator.policy.grants.access import Verdict
-from coordinator.policy.grants.edits import GrantEdit, preview_policy_after_edits
+from coordinator.policy.grants.edits import GrantEdit, build_policy_after_edits
 from coordinator.policy.rules import history_queries, tool_rules
 from coordinator.policy.rules.call_history import TimedCall
 from coordinator.policy.rules.call_text import CallText
@@ -63,7 +63,7 @@ class RecordedCallJudge:
             matching_edits = [
                 edit for edit in self._edits if edit.agent_id in agents and edit.server_id in servers
             ]
-            policy = preview_policy_after_edits(
+            policy = build_policy_after_edits(
                 policy, matching_edits, actor=Actor("system", "trial"), now=self._now
             )
         for tool, agent in unknown:

@@ -17,7 +17,7 @@ from coordinator.models import McpTool, PermissionRequest
 from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.grants import managed
 from coordinator.policy.grants.access import ALLOW as GRANTED
-from coordinator.policy.grants.access_requests import parse_access_request
+from coordinator.policy.grants.access_requests import parse_access_request_or_none
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.grants.end_parsing import default_grant_end
 from coordinator.policy.requests import approvals, question_requests
@@ -83,7 +83,7 @@ def suggest_rules_or_grants_for_request(
     require_rule_or_grant_can_answer(row, call)
     if deciders.load_decider_book(now).required_approval_count(row) > 1:
         raise Conflict(OF_TWO)
-    access_request = parse_access_request(row)
+    access_request = parse_access_request_or_none(row)
     if access_request is not None:  # the approval itself makes the grant, and ends it
         return [
             PermanentAnswer(
@@ -120,7 +120,7 @@ def require_rule_or_grant_can_answer(row: PermissionRequest, call: RecordedCall)
     context = approvals.request_context(row)
     if approvals.required_approver_count(row) > 1:
         raise Conflict(OF_TWO)
-    if parse_access_request(row) is not None:
+    if parse_access_request_or_none(row) is not None:
         return
     if context is None or not call.tool or GLOB & set(call.tool):
         raise Conflict(NO_CALL)

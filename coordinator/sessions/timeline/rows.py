@@ -487,7 +487,7 @@ def window_time_query_lookups(window: EventWindow) -> dict[str, datetime]:
 def load_approval_rows(session: Session, **span: datetime) -> Iterable[ApprovalRow]:
     permission_requests = PermissionRequest.objects.filter(context__session_id=session.pk, **span)
     return build_approval_rows(
-        permission_requests.with_only_short_inputs().order_by("created_at", "id")[:MAX_RELATED_ROWS]
+        permission_requests.annotate_short_listed_inputs().order_by("created_at", "id")[:MAX_RELATED_ROWS]
     )
 
 

@@ -32,7 +32,7 @@ PERIODS = (7, 30, 90)
 @require_viewer
 def list_approval_history(request: HtmxHttpRequest) -> HttpResponse:
     narrowed, now = (
-        build_approval_history_filter(request, PermissionRequest.objects.with_only_short_inputs()),
+        build_approval_history_filter(request, PermissionRequest.objects.annotate_short_listed_inputs()),
         timezone.now(),
     )
     page, everything = load_keyset_page(narrowed.qs, request.GET), PermissionRequest.objects.all()

@@ -120,7 +120,9 @@ def show_exact_grant_end(request: HtmxHttpRequest) -> HttpResponse:
     text = request.GET.get("until", "")
     context: dict[str, object] = {"zone": zone}
     parse_end = (
-        grant_lengths.parse_approval_end if "approval" in request.GET else grant_lengths.parse_grant_end
+        grant_lengths.parse_approval_end
+        if "approval" in request.GET
+        else grant_lengths.parse_optional_grant_end
     )
     try:
         context["end"] = parse_end(text, now, zone)
@@ -403,7 +405,7 @@ def extend_grant_view(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
     try:
         done = grants.prolong_grant(
             grant_id,
-            until=grant_lengths.parse_grant_end(
+            until=grant_lengths.parse_optional_grant_end(
                 request.POST.get("until", grant_lengths.RENEWAL),
                 now,
                 access_sheet.time_zone_of_posted_form(request.POST),
