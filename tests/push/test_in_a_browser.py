@@ -478,31 +478,34 @@ def test_an_answer_that_is_no_refusal_makes_the_phone_forget_nothing(
     assert "api.kept" in (phone.kept_list() or "")
 
 
-LATE = """async () => {
-  const waiting = [];
+# Two looks, the second begun once the first has asked: what a look reads before it asks may end in any order.
+TWO_LOOKS = """
+  const waiting = [], looks = [];
   self.fetch = () => new Promise((answer) => waiting.push(answer));
-  const looks = [look(), look()];
-  while (waiting.length < 2) await new Promise((done) => setTimeout(done, 5));
-  for (const [turn, id] of [[1, "newer"], [0, "older"]]) {
-    waiting[turn](new Response(JSON.stringify({ csrf: "c", count: 1, requests: [{ id }] })));
-    await looks[turn];
+  for (const number of [1, 2]) {
+    looks.push(look());
+    while (waiting.length < number) await new Promise((done) => setTimeout(done, 5));
   }
+"""
+LATE = f"""async () => {{
+  {TWO_LOOKS}
+  for (const [turn, id] of [[1, "newer"], [0, "older"]]) {{
+    waiting[turn](new Response(JSON.stringify({{ csrf: "c", count: 1, requests: [{{ id }}] }})));
+    await looks[turn];
+  }}
   return (await caches.match(LIST)).text();
-}"""
+}}"""
 
 
-SIGNED_OUT_BEFORE = """async () => {
+SIGNED_OUT_BEFORE = f"""async () => {{
   await caches.delete(KEPT);
-  const waiting = [];
-  self.fetch = () => new Promise((answer) => waiting.push(answer));
-  const looks = [look(), look()];
-  while (waiting.length < 2) await new Promise((done) => setTimeout(done, 5));
-  waiting[1](new Response("", { status: 401 }));
+  {TWO_LOOKS}
+  waiting[1](new Response("", {{ status: 401 }}));
   await looks[1];
-  waiting[0](new Response(JSON.stringify({ csrf: "c", count: 1, requests: [{ id: "older" }] })));
+  waiting[0](new Response(JSON.stringify({{ csrf: "c", count: 1, requests: [{{ id: "older" }}] }})));
   await looks[0];
   return caches.has(KEPT);
-}"""
+}}"""
 
 
 def test_a_list_that_arrives_after_its_person_was_found_signed_out_is_not_kept(
