@@ -34,7 +34,7 @@ from coordinator.dialects.rewinds import build_rewind_event_input
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
     TranscriptRecord,
-    find_text_field,
+    get_nonblank_text_field,
     nonnegative_integer_or_zero,
 )
 from coordinator.errors import UnprocessableRequest
@@ -113,14 +113,14 @@ class CodexReplay:
 
     def buffer_line_and_release_own_lines(self, body: bytes, fields: Any) -> list[tuple[bytes, Any]]:
         """Return the lines, up to this one, that are known to be the thread's own."""
-        at = instants.parse_instant_or_none(find_text_field(fields, "timestamp") or "")
+        at = instants.parse_instant_or_none(get_nonblank_text_field(fields, "timestamp") or "")
         if at is not None:
             if self.last_at is not None and at - self.last_at > REPLAY_GAP:
                 self.is_over = True
                 return [*self.pending_lines_if_own_turn(), (body, fields)]
             self.last_at = max(at, self.last_at or at)
         payload = fields.get("payload") if isinstance(fields, dict) else None
-        turn = find_started_codex_turn_id(find_text_field(fields, "type"), payload)
+        turn = find_started_codex_turn_id(get_nonblank_text_field(fields, "type"), payload)
         if turn is not None and turn != self.turn:
             self.parent_turns.add(self.turn or "")
             self.turn, self.is_answered, self.pending_lines = turn, False, []
@@ -179,10 +179,10 @@ class CodexTranscriptReader:
         """Return a line of a rollout of 2025 in the later form: its items had no envelope and no times."""
         if "record_type" in fields:
             return {"type": "world_state", "payload": {}}
-        if "type" not in fields and find_text_field(fields, "id"):
-            self.began = find_text_field(fields, "timestamp") or ""
+        if "type" not in fields and get_nonblank_text_field(fields, "id"):
+            self.began = get_nonblank_text_field(fields, "timestamp") or ""
             return {"type": "session_meta", "timestamp": self.began, "payload": fields}
-        if find_text_field(fields, "type") not in _ITEMS:
+        if get_nonblank_text_field(fields, "type") not in _ITEMS:
             return fields
         self.bare_lines += 1  # two equal items are two
         return {
@@ -194,7 +194,7 @@ class CodexTranscriptReader:
 
     def read_rollout_line(self, body: bytes, fields: Any) -> list[ImportedLine]:
         kind, payload = (
-            find_text_field(fields, "type"),
+            get_nonblank_text_field(fields, "type"),
             fields.get("payload") if isinstance(fields, dict) else None,
         )
         if not isinstance(payload, dict):
@@ -220,10 +220,14 @@ class CodexTranscriptReader:
     def build_codex_record(
         self, body: bytes, fields: dict[str, Any], payload: dict[str, Any]
     ) -> TranscriptRecord:
-        text = find_text_field(fields, "timestamp") or ""
+        text = get_nonblank_text_field(fields, "timestamp") or ""
         moment = instants.parse_instant_or_none(text)
         about = payload.get("internal_chat_message_metadata_passthrough")
-        turn = find_text_field(about, "turn_id") or find_text_field(payload, "turn_id") or self.turn
+        turn = (
+            get_nonblank_text_field(about, "turn_id")
+            or get_nonblank_text_field(payload, "turn_id")
+            or self.turn
+        )
         parts = (fields["number"],) if "number" in fields else ()
         key = make_event_origin(
             self.session, "rollout", self.subagent, hashlib.sha256(body.strip()).hexdigest(), *parts
@@ -240,18 +244,18 @@ def apply_codex_session_meta(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     """Record the thread of the lines. A sub-agent's thread names its session in addition to its own id."""
-    thread = find_text_field(payload, "id") or reader.session
+    thread = get_nonblank_text_field(payload, "id") or reader.session
     if reader.has_meta:  # a copy of an earlier session's, in the file of one that goes on from there
         return
     parent = codex_parent_thread(payload)
-    reader.session = find_text_field(payload, "session_id") or parent or thread
+    reader.session = get_nonblank_text_field(payload, "session_id") or parent or thread
     reader.subagent = None if thread == reader.session else thread
     git = payload.get("git")
     meta_facts = {
-        "cwd": find_text_field(payload, "cwd"),
-        "version": find_text_field(payload, "cli_version"),
-        "gitBranch": find_text_field(git, "branch"),
-        "parent": find_text_field(payload, "forked_from_id"),
+        "cwd": get_nonblank_text_field(payload, "cwd"),
+        "version": get_nonblank_text_field(payload, "cli_version"),
+        "gitBranch": get_nonblank_text_field(git, "branch"),
+        "parent": get_nonblank_text_field(payload, "forked_from_id"),
     }
     reader.facts = {name: fact for name, fact in meta_facts.items() if fact}
     reader.has_meta = True
@@ -265,26 +269,26 @@ def codex_parent_thread(payload: dict[str, Any]) -> str | None:
     node: Any = payload
     for name in ("source", "subagent", "thread_spawn"):
         node = node.get(name) if isinstance(node, dict) else None
-    return find_text_field(node, "parent_thread_id")
+    return get_nonblank_text_field(node, "parent_thread_id")
 
 
 def find_started_codex_turn_id(kind: str | None, payload: Any) -> str | None:
     """Return the id of the turn that a line begins; None for any other line."""
     if kind == "turn_context" or (
-        kind == "event_msg" and find_text_field(payload, "type") in TURN_BEGINNINGS
+        kind == "event_msg" and get_nonblank_text_field(payload, "type") in TURN_BEGINNINGS
     ):
-        return find_text_field(payload, "turn_id") or "a turn without an id"
+        return get_nonblank_text_field(payload, "turn_id") or "a turn without an id"
     return None
 
 
 def is_codex_model_answer(fields: Any, payload: Any) -> bool:
     """Say whether a line is, or counts, what a model answered."""
     if (
-        find_text_field(fields, "type") == "token_usage_record"
-        or find_text_field(payload, "role") == "assistant"
+        get_nonblank_text_field(fields, "type") == "token_usage_record"
+        or get_nonblank_text_field(payload, "role") == "assistant"
     ):
         return True
-    kind = find_text_field(payload, "type")
+    kind = get_nonblank_text_field(payload, "type")
     return (
         kind in {"reasoning", "function_call", "custom_tool_call"} or find_codex_totals(payload) is not None
     )
@@ -303,8 +307,8 @@ def apply_codex_turn_context(
     reader: CodexTranscriptReader, payload: dict[str, Any], _record: TranscriptRecord
 ) -> Events:
     reader.turn, reader.model = (
-        find_text_field(payload, "turn_id") or reader.turn,
-        find_text_field(payload, "model") or reader.model,
+        get_nonblank_text_field(payload, "turn_id") or reader.turn,
+        get_nonblank_text_field(payload, "model") or reader.model,
     )
     yield from ()
 
@@ -321,7 +325,7 @@ def ignore_rollout_item(
 def dispatch_codex_response_item(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
-    kind = find_text_field(payload, "type")
+    kind = get_nonblank_text_field(payload, "type")
     meaning = _ITEMS.get(kind or "")
     if meaning is None:
         raise UnknownLineKind(f"response_item {kind:.60}" if kind else "response_item without a type")
@@ -387,7 +391,7 @@ def read_codex_reasoning(
         texts = [
             text
             for part in (parts if isinstance(parts, list) else [])
-            if (text := find_text_field(part, "text"))
+            if (text := get_nonblank_text_field(part, "text"))
         ]
         if texts:
             yield record.build_thought_message("\n\n".join(texts), "thought")
@@ -397,7 +401,7 @@ def read_codex_reasoning(
 def read_codex_call(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
-    call_id = find_text_field(payload, "call_id") or find_text_field(payload, "id")
+    call_id = get_nonblank_text_field(payload, "call_id") or get_nonblank_text_field(payload, "id")
     name = qualified_codex_tool_name(payload)
     call_input = payload.get("input") if "input" in payload else parse_embedded_json(payload.get("arguments"))
     begun = CodexPendingCall(*convert_codex_call_to_hook_form(name, call_input))
@@ -411,7 +415,10 @@ def read_codex_call(
 
 
 def qualified_codex_tool_name(payload: dict[str, Any]) -> str:
-    name, space = find_text_field(payload, "name") or "tool", find_text_field(payload, "namespace")
+    name, space = (
+        get_nonblank_text_field(payload, "name") or "tool",
+        get_nonblank_text_field(payload, "namespace"),
+    )
     if space is None or not space.startswith("mcp__") or name.startswith("mcp__"):
         return name
     return f"{space.rstrip('_')}__{name}"
@@ -448,7 +455,7 @@ def read_codex_web_search(
     _reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     """A search that the model's own service ran: there is no more of it than that it was made."""
-    call_id, action = find_text_field(payload, "id") or record.key, payload.get("action")
+    call_id, action = get_nonblank_text_field(payload, "id") or record.key, payload.get("action")
     yield record.build_imported_call(call_id, "WebSearch", wrap_non_object_value(action))
     yield record.build_imported_result(
         call_id, "WebSearch", wrap_non_object_value(action), tool_output=payload.get("status")
@@ -458,7 +465,7 @@ def read_codex_web_search(
 def read_codex_call_output(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
-    call_id, output = find_text_field(payload, "call_id"), payload.get("output")
+    call_id, output = get_nonblank_text_field(payload, "call_id"), payload.get("output")
     begun = reader.calls.pop(call_id or "", None) or CodexPendingCall("tool", None)
     failed = False
     if isinstance(output, dict):  # older versions
@@ -507,7 +514,7 @@ def parse_codex_output(output: Any, begun: CodexPendingCall) -> tuple[str, int |
 def read_codex_compaction(
     _reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
-    text = find_text_field(payload, "message")
+    text = get_nonblank_text_field(payload, "message")
     yield record.build_imported_event(
         "compaction", "compaction", tool_input={"summary": text} if text else None
     )
@@ -520,7 +527,7 @@ def convert_codex_token_usage_record(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     reader.counts_requests = True
-    response = find_text_field(payload, "response_id")
+    response = get_nonblank_text_field(payload, "response_id")
     also = (make_event_origin(record.session, "request", response),) if response else ()
     usage = payload.get("usage")
     yield record.build_imported_model_request(
@@ -555,7 +562,7 @@ def codex_provider_and_reasoning_detail(usage: Any) -> UsageDetail:
 def handle_codex_event_message(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
-    kind = find_text_field(payload, "type")
+    kind = get_nonblank_text_field(payload, "type")
     if kind == "token_count":
         limits = parse_codex_rate_limits(
             payload.get("rate_limits"), instants.parse_instant_or_none(record.at)
@@ -570,14 +577,16 @@ def handle_codex_event_message(
     elif kind == "exec_command_end":
         remember_command_outcome(reader, payload, payload.get("call_id"))
     elif kind == "thread_name_updated":
-        reader.title = find_text_field(payload, "thread_name") or reader.title
+        reader.title = get_nonblank_text_field(payload, "thread_name") or reader.title
     elif kind == "thread_rolled_back":
         yield from read_codex_rollback(reader, payload, record)
     elif kind == "turn_aborted":
         yield record.build_imported_event(TURN_END, "aborted", reason="cancelled")
     elif kind == "error":
         yield record.build_imported_event(
-            "api_error", "error", error=find_text_field(payload, "message") or format_value_as_text(payload)
+            "api_error",
+            "error",
+            error=get_nonblank_text_field(payload, "message") or format_value_as_text(payload),
         )
 
 

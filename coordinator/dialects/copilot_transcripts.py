@@ -29,7 +29,7 @@ from coordinator.dialects.hooks import (
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
     TranscriptRecord,
-    find_text_field,
+    get_nonblank_text_field,
     nonnegative_integer_or_zero,
 )
 from coordinator.errors import UnprocessableRequest
@@ -61,7 +61,7 @@ class CopilotTranscriptReader:
             fields = decode_json_for_storage(body)
         except UnprocessableRequest:
             raise UnknownLineKind(BROKEN) from None
-        kind, name = find_text_field(fields, "type"), find_text_field(fields, "id")
+        kind, name = get_nonblank_text_field(fields, "type"), get_nonblank_text_field(fields, "id")
         data = fields.get("data") if isinstance(fields, dict) else None
         if kind is None or name is None or not isinstance(data, dict):
             raise UnknownLineKind(f"type {kind:.60}" if kind else "no type")
@@ -70,14 +70,14 @@ class CopilotTranscriptReader:
             if _IGNORED_KINDS.match(kind) is None:
                 raise UnknownLineKind(f"type {kind:.60}")
             return []
-        agent = find_text_field(fields, "agentId")
-        moment = instants.parse_instant_or_none(find_text_field(fields, "timestamp") or "")
+        agent = get_nonblank_text_field(fields, "agentId")
+        moment = instants.parse_instant_or_none(get_nonblank_text_field(fields, "timestamp") or "")
         record = TranscriptRecord(
             self.session,
             make_event_origin(self.session, "event", name),
             instants.format_canonical_instant(moment) if moment else "",
             subagent=f"{self.kinds[agent]} {agent}" if agent in self.kinds else agent,
-            model=find_text_field(data, "model"),
+            model=get_nonblank_text_field(data, "model"),
         )
         events = list(meaning(self, data, record, agent))
         return [record.build_imported_line(events, self.facts)] if events else []
@@ -90,10 +90,10 @@ class CopilotTranscriptReader:
         self, record: dict[str, Any], _record: TranscriptRecord, _agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Note where the session runs; its start is no event of ours."""
-        self.session = find_text_field(record, "sessionId") or self.session
+        self.session = get_nonblank_text_field(record, "sessionId") or self.session
         start_facts = {
-            "cwd": find_text_field(record.get("context"), "cwd"),
-            "version": find_text_field(record, "copilotVersion"),
+            "cwd": get_nonblank_text_field(record.get("context"), "cwd"),
+            "version": get_nonblank_text_field(record, "copilotVersion"),
         }
         self.facts |= {name: text for name, text in start_facts.items() if text}
         yield from ()
@@ -102,7 +102,7 @@ class CopilotTranscriptReader:
         self, record: dict[str, Any], _record: TranscriptRecord, agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Note the kind of a sub-agent."""
-        kind = find_text_field(record, "agentType") or find_text_field(record, "agentName")
+        kind = get_nonblank_text_field(record, "agentType") or get_nonblank_text_field(record, "agentName")
         if agent and kind:
             self.kinds[agent] = kind
         yield from ()
@@ -111,7 +111,7 @@ class CopilotTranscriptReader:
         self, fields: dict[str, Any], record: TranscriptRecord, agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Yield what a person typed; a sub-agent's prompt is in the call that starts it."""
-        text = find_text_field(fields, "content")
+        text = get_nonblank_text_field(fields, "content")
         if text and agent is None:
             yield record.build_imported_message("user", [make_text_block(text)], "content")
 
@@ -119,9 +119,9 @@ class CopilotTranscriptReader:
         self, fields: dict[str, Any], record: TranscriptRecord, _agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Yield what the agent thought and said; its calls have lines of their own."""
-        if thought := find_text_field(fields, "reasoningText"):
+        if thought := get_nonblank_text_field(fields, "reasoningText"):
             yield record.build_thought_message(thought, "reasoning")
-        if text := find_text_field(fields, "content"):
+        if text := get_nonblank_text_field(fields, "content"):
             yield record.build_assistant_message(text, "content")
 
     def read_copilot_call(
@@ -129,8 +129,8 @@ class CopilotTranscriptReader:
     ) -> Iterator[ImportedEvent]:
         """Yield a call's beginning."""
         call_id, tool_name = (
-            find_text_field(fields, "toolCallId"),
-            find_text_field(fields, "toolName") or "tool",
+            get_nonblank_text_field(fields, "toolCallId"),
+            get_nonblank_text_field(fields, "toolName") or "tool",
         )
         if call_id is None:
             return
@@ -148,7 +148,7 @@ class CopilotTranscriptReader:
         self, fields: dict[str, Any], record: TranscriptRecord, agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Yield a call's result."""
-        call_id = find_text_field(fields, "toolCallId")
+        call_id = get_nonblank_text_field(fields, "toolCallId")
         if call_id is None or (agent, call_id) not in self.begun:
             return
         tool, tool_input = self.begun.pop((agent, call_id))
@@ -174,7 +174,7 @@ class CopilotTranscriptReader:
                 record.key,
                 record.at,
                 subagent=record.subagent,
-                model=find_text_field(usage, "model"),
+                model=get_nonblank_text_field(usage, "model"),
             )
             yield record.build_imported_model_request("tokens", copilot_token_counts(usage))
 
@@ -183,7 +183,7 @@ class CopilotTranscriptReader:
     ) -> Iterator[ImportedEvent]:
         """Yield an error of the session, such as of a request to the model."""
         yield record.build_imported_event(
-            "api_error", "error", error=find_text_field(fields, "message") or "An error."
+            "api_error", "error", error=get_nonblank_text_field(fields, "message") or "An error."
         )
 
     def read_copilot_compaction(

@@ -33,7 +33,7 @@ from coordinator.dialects.rewinds import build_rewind_event_input
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
     TranscriptRecord,
-    find_text_field,
+    get_nonblank_text_field,
     nonnegative_integer_or_zero,
 )
 from coordinator.errors import UnprocessableRequest
@@ -78,11 +78,11 @@ class GeminiTranscriptReader:
             raise UnknownLineKind(BROKEN) from None
         if not isinstance(fields, dict):
             raise UnknownLineKind("no object")
-        if find_text_field(fields, "sessionId") and find_text_field(fields, "projectHash"):
+        if get_nonblank_text_field(fields, "sessionId") and get_nonblank_text_field(fields, "projectHash"):
             self.remember_chat_header(fields)
             return self.convert_gemini_messages_to_lines(fields.get("messages"))
         if isinstance(changed := fields.get("$set"), dict):
-            self.title = find_text_field(changed, "summary") or self.title
+            self.title = get_nonblank_text_field(changed, "summary") or self.title
             return self.convert_gemini_messages_to_lines(changed.get("messages"))
         if "$rewindTo" in fields:
             return self.convert_rewind_line(fields)
@@ -90,7 +90,7 @@ class GeminiTranscriptReader:
 
     def convert_rewind_line(self, fields: dict[str, Any]) -> list[ImportedLine]:
         """Return that a person took back a message and all that came after it. The line itself has no time."""
-        first = find_text_field(fields, "$rewindTo")
+        first = get_nonblank_text_field(fields, "$rewindTo")
         if first is None or first not in self.message_times:
             return []
         last = next(reversed(self.message_times))
@@ -118,7 +118,7 @@ class GeminiTranscriptReader:
         own = str(fields["sessionId"])
         self.subagent = own if self.parent or fields.get("kind") == "subagent" else None
         self.session = self.parent or own
-        self.title = find_text_field(fields, "summary") or self.title
+        self.title = get_nonblank_text_field(fields, "summary") or self.title
         folders = fields.get("directories")
         if isinstance(folders, list) and folders and isinstance(folders[0], str):
             self.facts.setdefault("cwd", folders[0])
@@ -136,7 +136,7 @@ class GeminiTranscriptReader:
         return read_lines
 
     def convert_gemini_message_to_lines(self, fields: dict[str, Any]) -> list[ImportedLine]:
-        kind, name = find_text_field(fields, "type"), find_text_field(fields, "id")
+        kind, name = get_nonblank_text_field(fields, "type"), get_nonblank_text_field(fields, "id")
         meaning = _MEANINGS.get(kind or "")
         if meaning is None or name is None:
             raise UnknownLineKind(f"type {kind:.60}" if kind else "no type")
@@ -145,7 +145,7 @@ class GeminiTranscriptReader:
             make_event_origin(self.session, "chat", self.subagent, name),
             gemini_timestamp(fields, ""),
             subagent=self.subagent,
-            model=find_text_field(fields, "model"),
+            model=get_nonblank_text_field(fields, "model"),
         )
         events = list(meaning(self, fields, record, name))
         if kind in {"user", "gemini"}:
@@ -184,7 +184,13 @@ class GeminiTranscriptReader:
         thoughts = fields.get("thoughts")
         for number, thought in enumerate(thoughts if isinstance(thoughts, list) else []):
             text = "\n\n".join(
-                filter(None, (find_text_field(thought, "subject"), find_text_field(thought, "description")))
+                filter(
+                    None,
+                    (
+                        get_nonblank_text_field(thought, "subject"),
+                        get_nonblank_text_field(thought, "description"),
+                    ),
+                )
             )
             if text and self.mark_part_reported_if_new(name, "thought", str(number)):
                 yield record.build_thought_message(text, f"thought {number}")
@@ -211,8 +217,8 @@ class GeminiTranscriptReader:
         self, call: dict[str, Any], record: TranscriptRecord, name: str
     ) -> Iterator[ImportedEvent]:
         call_id, tool, call_input = (
-            find_text_field(call, "id"),
-            find_text_field(call, "name") or "tool",
+            get_nonblank_text_field(call, "id"),
+            get_nonblank_text_field(call, "name") or "tool",
             wrap_non_object_value(call.get("args")),
         )
         if call_id is None:
@@ -222,7 +228,7 @@ class GeminiTranscriptReader:
                 BEGUN, self.session, format_call_text(tool, call_input), record.at
             )
             yield record.build_imported_call(call_id, tool, call_input, begun)
-        status = find_text_field(call, "status")
+        status = get_nonblank_text_field(call, "status")
         if status in OVER and self.mark_part_reported_if_new(name, "ends", call_id):
             at = gemini_timestamp(call, record.at)
             ended = text_origins_around_minute(ENDED, self.session, format_call_text(tool, call_input), at)
@@ -257,7 +263,7 @@ _MEANINGS = {
 
 
 def gemini_timestamp(fields: dict[str, Any], otherwise: str) -> str:
-    text = find_text_field(fields, "timestamp")
+    text = get_nonblank_text_field(fields, "timestamp")
     moment = instants.parse_instant_or_none(text) if text else None
     return instants.format_canonical_instant(moment) if moment else text or otherwise
 

@@ -24,7 +24,7 @@ from coordinator.dialects.hooks import (
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
     TranscriptRecord,
-    find_text_field,
+    get_nonblank_text_field,
     nonnegative_integer_or_zero,
 )
 from coordinator.errors import UnprocessableRequest
@@ -51,8 +51,8 @@ class OpenCodeTranscriptReader:
             self.remember_opencode_session(about)
             return []
         session, name, contents = (
-            find_text_field(fields, "session"),
-            find_text_field(fields, "id"),
+            get_nonblank_text_field(fields, "session"),
+            get_nonblank_text_field(fields, "id"),
             decode_column_json(fields.get("data")),
         )
         role = contents.get("role")
@@ -65,8 +65,8 @@ class OpenCodeTranscriptReader:
             session,
             make_event_origin(session, "message", name),
             at,
-            turn=find_text_field(contents, "parentID") or name,
-            model=find_text_field(contents, "modelID"),
+            turn=get_nonblank_text_field(contents, "parentID") or name,
+            model=get_nonblank_text_field(contents, "modelID"),
         )
         listed = fields.get("parts")
         parts = [part for part in listed if isinstance(part, dict)] if isinstance(listed, list) else []
@@ -83,12 +83,12 @@ class OpenCodeTranscriptReader:
 
     def remember_opencode_session(self, about: dict[str, Any]) -> None:
         session_facts = {
-            "cwd": find_text_field(about, "directory"),
-            "version": find_text_field(about, "version"),
+            "cwd": get_nonblank_text_field(about, "directory"),
+            "version": get_nonblank_text_field(about, "version"),
         }
-        session_facts["parent"] = find_text_field(about, "parentID")
+        session_facts["parent"] = get_nonblank_text_field(about, "parentID")
         self.facts = {name: fact for name, fact in session_facts.items() if fact}
-        session, title = find_text_field(about, "id"), find_text_field(about, "title")
+        session, title = get_nonblank_text_field(about, "id"), get_nonblank_text_field(about, "title")
         if session and title and not title.startswith(UNNAMED):
             self.titles[session] = title
 
@@ -146,7 +146,7 @@ def iterate_opencode_prompt_events(
         if (
             part_fields.get("type") == "text"
             and part_fields.get("synthetic") is not True
-            and find_text_field(part_fields, "text")
+            and get_nonblank_text_field(part_fields, "text")
         ):
             blocks.append(make_text_block(part_fields["text"]))
         elif part_fields.get("type") == "file":
@@ -169,7 +169,7 @@ def iterate_opencode_answer_events(
     """Yield what the agent thought, said, called and took. Words that are being written are left for later."""
     done, steps = bool(opencode_timestamp(message.get("time"), "completed")), 0
     for name, at, part in iterate_readable_opencode_parts(parts):
-        kind, text = part.get("type"), find_text_field(part, "text")
+        kind, text = part.get("type"), get_nonblank_text_field(part, "text")
         over = done or bool(opencode_timestamp(part.get("time"), "end"))
         if kind == "tool":
             yield from iterate_opencode_call_events(part, at or record.at, record, name)
@@ -205,7 +205,10 @@ def iterate_opencode_call_events(
 ) -> Iterator[ImportedEvent]:
     state = part.get("state")
     state_fields = state if isinstance(state, dict) else {}
-    call_id, tool = find_text_field(part, "callID") or name, find_text_field(part, "tool") or "tool"
+    call_id, tool = (
+        get_nonblank_text_field(part, "callID") or name,
+        get_nonblank_text_field(part, "tool") or "tool",
+    )
     call_input, status, times = (
         wrap_non_object_value(state_fields.get("input")),
         state_fields.get("status"),
@@ -261,8 +264,8 @@ def extract_opencode_token_counts(reported: Any) -> dict[str, int]:
 def opencode_error_text(error: Any) -> str:
     about = error.get("data") if isinstance(error, dict) else None
     return (
-        find_text_field(about, "message")
-        or find_text_field(error, "message")
+        get_nonblank_text_field(about, "message")
+        or get_nonblank_text_field(error, "message")
         or format_value_as_text(error)
         or "The request failed."
     )

@@ -29,7 +29,7 @@ from coordinator.dialects.qwen_code import SOURCE
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
     TranscriptRecord,
-    find_text_field,
+    get_nonblank_text_field,
     nonnegative_integer_or_zero,
 )
 from coordinator.errors import UnprocessableRequest
@@ -55,21 +55,21 @@ class QwenTranscriptReader:
             fields = decode_json_for_storage(body)
         except UnprocessableRequest:
             raise UnknownLineKind(BROKEN) from None
-        kind, name = find_text_field(fields, "type"), find_text_field(fields, "uuid")
+        kind, name = get_nonblank_text_field(fields, "type"), get_nonblank_text_field(fields, "uuid")
         if kind not in _MEANINGS or name is None:
             raise UnknownLineKind(f"type {kind:.60}" if kind else "no type")
-        self.session = find_text_field(fields, "sessionId") or self.session
-        moment = instants.parse_instant_or_none(find_text_field(fields, "timestamp") or "")
-        subagent = find_text_field(fields, "agentId")
+        self.session = get_nonblank_text_field(fields, "sessionId") or self.session
+        moment = instants.parse_instant_or_none(get_nonblank_text_field(fields, "timestamp") or "")
+        subagent = get_nonblank_text_field(fields, "agentId")
         record = TranscriptRecord(
             self.session,
             make_event_origin(self.session, "chat", subagent, name),
             instants.format_canonical_instant(moment) if moment else "",
             turn=self.turn if subagent is None else None,
             subagent=subagent,
-            model=find_text_field(fields, "model"),
+            model=get_nonblank_text_field(fields, "model"),
         )
-        facts = {name: text for name in ("cwd", "version") if (text := find_text_field(fields, name))}
+        facts = {name: text for name in ("cwd", "version") if (text := get_nonblank_text_field(fields, name))}
         events = list(_MEANINGS[kind](self, fields, record))
         return [record.build_imported_line(events, facts)] if events else []
 
@@ -98,7 +98,7 @@ class QwenTranscriptReader:
             )
         for part in qwen_message_parts(fields):
             call = part.get("functionCall")
-            call_id = find_text_field(call, "id")
+            call_id = get_nonblank_text_field(call, "id")
             if isinstance(call, dict) and call_id is not None:
                 tool, tool_input = resolve_qwen_tool_and_input(call)
                 self.begun[call_id] = tool, tool_input
@@ -118,7 +118,7 @@ class QwenTranscriptReader:
         """Yield the results of calls."""
         for part in qwen_message_parts(fields):
             response_part = part.get("functionResponse")
-            call_id = find_text_field(response_part, "id")
+            call_id = get_nonblank_text_field(response_part, "id")
             if not isinstance(response_part, dict) or call_id is None or call_id not in self.begun:
                 continue
             tool, tool_input = self.begun.pop(call_id)
@@ -139,7 +139,7 @@ class QwenTranscriptReader:
         """Note to which prompt what follows belongs."""
         payload = fields.get("systemPayload")
         event = payload.get("uiEvent") if isinstance(payload, dict) else None
-        self.turn = find_text_field(event, "prompt_id") or self.turn
+        self.turn = get_nonblank_text_field(event, "prompt_id") or self.turn
         yield from ()
 
 
@@ -160,7 +160,7 @@ def qwen_message_parts(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def iterate_qwen_texts_and_thoughts(fields: dict[str, Any]) -> Iterator[tuple[str, bool]]:
     """Yield each text of a message, and whether it is a thought."""
     for part in qwen_message_parts(fields):
-        if text := find_text_field(part, "text"):
+        if text := get_nonblank_text_field(part, "text"):
             yield text, part.get("thought") is True
 
 
@@ -171,8 +171,11 @@ def qualify_qwen_call_id(record: TranscriptRecord, call_id: str) -> str:
 
 def resolve_qwen_tool_and_input(call: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
     """Return the tool that is called, and its input."""
-    tool, tool_input = find_text_field(call, "name") or "tool", wrap_non_object_value(call.get("args"))
-    if tool == DEFERRED and tool_input and (deferred := find_text_field(tool_input, "name")):
+    tool, tool_input = (
+        get_nonblank_text_field(call, "name") or "tool",
+        wrap_non_object_value(call.get("args")),
+    )
+    if tool == DEFERRED and tool_input and (deferred := get_nonblank_text_field(tool_input, "name")):
         return deferred, wrap_non_object_value(tool_input.get("arguments"))
     return tool, tool_input
 

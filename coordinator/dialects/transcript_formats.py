@@ -194,7 +194,7 @@ def nonnegative_integer_or_zero(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
 
 
-def find_text_field(holder: Any, name: str) -> str | None:
+def get_nonblank_text_field(holder: Any, name: str) -> str | None:
     """Return a field that is a text with something in it, else None."""
     value = holder.get(name) if isinstance(holder, dict) else None
     return value if isinstance(value, str) and value.strip() else None

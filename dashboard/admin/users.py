@@ -223,7 +223,7 @@ class PersonAdmin(ActionAdmin):
 
 
 @admin.display(description="members")
-def group_members_cell(row: Group) -> Any:
+def users_in_group_cell(row: Group) -> Any:
     links = (
         (reverse("admin:auth_user_change", args=[user.pk]), user.get_username())
         for user in row.user_set.all()
@@ -235,7 +235,7 @@ def group_members_cell(row: Group) -> Any:
 class GroupAdmin(ViewOnlyAdmin):
     """Groups, read-only: the roles, and the groups of deciders, which are edited on the page Who decides."""
 
-    list_display = (columns.text_column("name"), group_members_cell)
+    list_display = (columns.text_column("name"), users_in_group_cell)
     search_fields = ("name",)
     ordering = ("name",)
 
@@ -243,4 +243,4 @@ class GroupAdmin(ViewOnlyAdmin):
         return super().get_queryset(request).prefetch_related("user_set")
 
     def list_row_page_columns(self) -> list[columns.Cell]:
-        return [columns.text_column("name"), group_members_cell]
+        return [columns.text_column("name"), users_in_group_cell]

@@ -31,7 +31,7 @@ from coordinator.policy.suggestions.history import (
 from coordinator.policy.suggestions.rules_for_requests import PermanentAnswer
 from coordinator.policy.suggestions.search import (
     build_rule_suggestion_with_examples,
-    list_similar_unallowed_event_ids,
+    nearest_event_ids_outside_suggestion,
 )
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.rules import question
@@ -115,7 +115,7 @@ def find_allowed_and_nearest_calls(
     if answer.rule is None:
         return [], []
     compared = build_rule_suggestion_with_examples(answer.rule, call, READER, WalkTimeLimit(FIRST_PIECE))
-    nearest = list_similar_unallowed_event_ids(compared)
+    nearest = nearest_event_ids_outside_suggestion(compared)
     calls = {
         one.event_id: one for one in READER.load_recorded_calls_by_id([*compared.examples.values(), *nearest])
     }

@@ -209,12 +209,12 @@ def build_sheet_line(
         [
             row
             for row in rows
-            if convert_to_grant_row(row).is_live(now) and is_entry_type_consistent_with_tool(row)
+            if build_grant_row_from_model(row).is_live(now) and is_entry_type_consistent_with_tool(row)
         ]
     )
     own = verdict.grant if verdict.grant is not None and verdict.grant.tool_name == slot[2] else None
     row = next((grant_row for grant_row in live if own is not None and grant_row.pk == own.id), None)
-    choice = INHERIT if row is None else convert_to_grant_row(row).effective_decision
+    choice = INHERIT if row is None else build_grant_row_from_model(row).effective_decision
     problems = [
         fault
         for one in rows
@@ -245,7 +245,7 @@ def is_expired_grant(row: Grant, now: datetime) -> bool:
     return isinstance(row.expires_at, datetime) and row.expires_at <= now
 
 
-def convert_to_grant_row(row: Grant) -> GrantRow:
+def build_grant_row_from_model(row: Grant) -> GrantRow:
     return GrantRow(*(getattr(row, name if name != "id" else "pk") for name in GrantRow._fields))
 
 
@@ -299,7 +299,7 @@ def load_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantEd
         live = [
             row
             for row in slots.get(edit.grant_slot, [])
-            if convert_to_grant_row(row).is_live(now) and is_entry_type_consistent_with_tool(row)
+            if build_grant_row_from_model(row).is_live(now) and is_entry_type_consistent_with_tool(row)
         ]
         beneath, top = find_grants_remaining_under_edit(edit, live), topmost_grants_of_slot(live)
         hidden = [row for row in live if row not in beneath and row not in top]

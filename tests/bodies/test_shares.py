@@ -37,7 +37,7 @@ async def read(
 ) -> Any:
     """Read a body and give back what it held; return it, or what it was refused for."""
     named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    with bodies.create_body_reservation(sender) as held:
+    with bodies.open_empty_body_reservation(sender) as held:
         try:
             return await held.read_body(line.receive, named, limit)
         except SignalboxError as refusal:
@@ -120,7 +120,7 @@ def test_one_key_never_holds_what_another_needs(monkeypatch: pytest.MonkeyPatch)
     large = b'"' + b"x" * 2_000_000 + b'"'
 
     async def work(bodies: RequestBodies) -> Any:
-        greedy: list[Any] = [bodies.create_body_reservation("key:1") for _ in range(10)]
+        greedy: list[Any] = [bodies.open_empty_body_reservation("key:1") for _ in range(10)]
         taken = 0
         for held in greedy:
             try:
@@ -152,7 +152,7 @@ def test_small_bodies_find_room_where_a_large_one_is_refused(monkeypatch: pytest
     monkeypatch.setattr(module, "IN_ALL", 1_000_000)
 
     async def work(bodies: RequestBodies) -> Any:
-        with bodies.create_body_reservation("key:1") as held:
+        with bodies.open_empty_body_reservation("key:1") as held:
             held.grow_body_reservation(499_000)
             return [await read(bodies, "key:1", Line(b" " * size, whole=True)) for size in (100_000, 10_000)]
 

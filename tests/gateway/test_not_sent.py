@@ -102,7 +102,7 @@ def test_a_call_that_was_begun_and_is_refused_on_its_way_has_an_end_in_its_timel
     ends: list[Any] = []
     records = SimpleNamespace(
         get_or_create_timeline_session_id=gives("ses_a"),
-        begin_call_record=lambda *_: record,
+        create_record_and_schedule_write=lambda *_: record,
         end_call_record=lambda *given: ends.append(given),
     )
     found = calls(records=records)

@@ -61,7 +61,7 @@ class Machine:
             [*command, str(EVIL), json.dumps(self.targets)], self.own, wanted or Isolation()
         )
         done = subprocess.run(
-            line, input=b"\n", env=isolation.build_process_environment(self.own), cwd="/",
+            line, input=b"\n", env=isolation.build_base_process_environment(self.own), cwd="/",
             capture_output=True, timeout=60, check=False, **started,
         )  # fmt: skip
         assert done.stdout, done.stderr.decode()
@@ -186,7 +186,7 @@ def test_folders_are_given_to_read_or_to_write(machine: Machine, place: Path) ->
     line = isolation.prepare_isolated_command_line([sys.executable, "-c", source], machine.own, wanted)
     done = subprocess.run(
         line,
-        env=isolation.build_process_environment(machine.own),
+        env=isolation.build_base_process_environment(machine.own),
         capture_output=True,
         text=True,
         check=False,
@@ -228,7 +228,7 @@ def test_an_argument_that_names_what_belongs_to_signalbox_shows_nothing_of_it(ma
     )
     done = subprocess.run(
         line,
-        env=isolation.build_process_environment(machine.own),
+        env=isolation.build_base_process_environment(machine.own),
         capture_output=True,
         text=True,
         check=False,
@@ -259,7 +259,7 @@ def test_a_script_of_node_finds_what_it_imports_and_nothing_beside_its_package(
     line = isolation.prepare_isolated_command_line(["node", str(index)], machine.own, Isolation())
     done = subprocess.run(
         line,
-        env=isolation.build_process_environment(machine.own),
+        env=isolation.build_base_process_environment(machine.own),
         capture_output=True,
         text=True,
         check=False,
@@ -278,7 +278,9 @@ def test_what_makes_root_nobody_is_not_looked_up_in_the_program_s_path(machine: 
     (folder / "setpriv").chmod(0o755)
     wanted = Isolation(writable_folders=(str(place / "work"),))
     line = isolation.prepare_isolated_command_line(["sh", "-c", "id -u"], machine.own, wanted)
-    variables = isolation.build_process_environment(machine.own) | {"PATH": f"{folder}:{os.environ['PATH']}"}
+    variables = isolation.build_base_process_environment(machine.own) | {
+        "PATH": f"{folder}:{os.environ['PATH']}"
+    }
     done = subprocess.run(line, env=variables, capture_output=True, text=True, check=False)
     assert done.stdout == f"{NOBODY}\n", done.stderr
 
@@ -325,7 +327,7 @@ def test_folders_that_every_program_writes_to_are_not_given(machine: Machine) ->
     line = isolation.prepare_isolated_command_line(["ls", "-A", "/tmp"], machine.own, Isolation())
     with tempfile.NamedTemporaryFile(dir="/tmp"):
         done = subprocess.run(
-            line, env=isolation.build_process_environment(machine.own), capture_output=True, check=False
+            line, env=isolation.build_base_process_environment(machine.own), capture_output=True, check=False
         )
     assert done.stdout == b"", done.stderr
 
@@ -382,7 +384,7 @@ def test_programs_installed_in_a_home_folder_run(machine: Machine, place: Path, 
     line = isolation.prepare_isolated_command_line([str(program)], machine.own, Isolation())
     done = subprocess.run(
         line,
-        env=isolation.build_process_environment(machine.own),
+        env=isolation.build_base_process_environment(machine.own),
         capture_output=True,
         text=True,
         check=False,
@@ -405,7 +407,7 @@ def test_a_service_s_home_below_opt_is_not_shown(
     line = isolation.prepare_isolated_command_line([str(program)], machine.own, Isolation())
     done = subprocess.run(
         line,
-        env=isolation.build_process_environment(machine.own),
+        env=isolation.build_base_process_environment(machine.own),
         capture_output=True,
         text=True,
         check=False,

@@ -73,7 +73,7 @@ def start(command: list[str], folder: str = "0123456789abcdef") -> subprocess.Po
     line = isolation.prepare_isolated_command_line(command, Path("/x", folder), Isolation())
     return subprocess.Popen(
         line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        env=isolation.build_process_environment(Path("/x")) | {"TOKEN": "theirs"},
+        env=isolation.build_base_process_environment(Path("/x")) | {"TOKEN": "theirs"},
     )  # fmt: skip
 
 

@@ -180,7 +180,7 @@ def record_failed_sign_in(attempt: SignInAttempt, now: datetime) -> None:
             )
 
 
-def set_random_password(user: User) -> None:
+def set_unknown_password_on_unsaved_user(user: User) -> None:
     """Give an account that is not stored yet a password that nobody knows: it signs in with a passkey.
 
     Its salt says so, until somebody sets another password.

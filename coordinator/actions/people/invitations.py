@@ -154,7 +154,7 @@ def accept_invitation_with_passkey(
         raise Conflict(NOT_VALID)
     credential = passkeys.consume_challenge_and_verify_passkey(text, browser, now)
     user = users.build_user(username.strip(), secrets.token_urlsafe(32))
-    accounts.set_random_password(user)
+    accounts.set_unknown_password_on_unsaved_user(user)
     with transaction.atomic():
         accept_invitation(token, user, address=address, now=now)
         name = passkeys.normalize_passkey_name("", 0)

@@ -182,7 +182,7 @@ def assign_executor_or_merge_trace_session(
         Session.objects.filter(pk=trace_session.pk, executor_session_id=unnamed).update(
             executor_session_id=executor_id
         )
-    elif named_session.pk == trace_session.pk or not trace_session_merging.merge_trace_session(
+    elif named_session.pk == trace_session.pk or not trace_session_merging.try_merge_trace_session(
         trace_session, named_session, actor=key.caller_actor, now=now
     ):
         return

@@ -47,7 +47,7 @@ _MOVE_USAGE_DAYS = (
 )
 
 
-def merge_trace_session(
+def try_merge_trace_session(
     trace_session: Session, named_session: Session, *, actor: Actor, now: datetime
 ) -> bool:
     """Move what the trace's session holds into the named one and delete it; False where it must stay apart."""

@@ -143,7 +143,7 @@ class ToolCallHandler:
             binding = build_call_approval_binding(exchange, tool, arguments, ruling)
             if await self._threads.run_in_thread(gateway_calls.is_call_state_current, binding, state):
                 return self._records.resume_call_record(exchange, state.call_id, session_id, tool)
-        return self._records.begin_call_record(
+        return self._records.create_record_and_schedule_write(
             exchange, gateway_calls.new_gateway_call_id(), session_id, tool, arguments
         )
 

@@ -260,7 +260,7 @@ class LocalCallEndpoint:
     ) -> tuple[Admission, bytes]:
         headers = get_request_headers(scope)
         admission = await self._auth.admit_api_key_caller(scope, headers)
-        with self._bodies.create_body_reservation(f"key:{admission.caller.id}") as reservation:
+        with self._bodies.open_empty_body_reservation(f"key:{admission.caller.id}") as reservation:
             return admission, await reservation.read_body(
                 receive, headers, get_edge_operation_of_request(scope).body.key
             )
@@ -338,7 +338,9 @@ class LocalCallEndpoint:
         if is_again:
             record = self._records.resume_call_record(exchange, call_id, session_id, tool)
         else:
-            record = self._records.begin_call_record(exchange, call_id, session_id, tool, arguments)
+            record = self._records.create_record_and_schedule_write(
+                exchange, call_id, session_id, tool, arguments
+            )
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         if ruling.decision == DENY:
             denial_text = await self._calls.audit_denial_and_build_text(exchange, record, ruling)
@@ -357,7 +359,7 @@ class LocalCallEndpoint:
         binding = build_approval_binding_from_record(exchange, record, ruling)
         attempt = CallAttempt(call_id, binding, exchange.caller, origin, is_local=True)
         if ruling.decision == ASK:
-            return await self.await_approval_or_deny_cancelled(exchange, record, ruling, attempt)
+            return await self.open_and_await_approval_unless_cancelled(exchange, record, ruling, attempt)
         if (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None:
             return await self.undo_approval_and_build_denial(exchange, record, attempt, brake)
         await self._threads.run_in_thread(gateway_calls.begin_local_call, attempt, now=timezone.now())
@@ -416,7 +418,7 @@ class LocalCallEndpoint:
             "braked": refusal.brake is not None,
         }
 
-    async def await_approval_or_deny_cancelled(
+    async def open_and_await_approval_unless_cancelled(
         self, exchange: Exchange, record: CallRecord, ruling: Ruling, attempt: CallAttempt
     ) -> Answer:
         try:

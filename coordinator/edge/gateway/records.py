@@ -202,7 +202,7 @@ class CallRecords:
                 functools.partial(gateway_timelines.end_connection_session, own, timezone.now())
             )
 
-    def begin_call_record(
+    def create_record_and_schedule_write(
         self, exchange: Exchange, call_id: str, session_id: str, tool: str, arguments: Any
     ) -> CallRecord:
         """Note that a call begins; it is written when it takes a moment, or ends."""
@@ -221,7 +221,9 @@ class CallRecords:
         self, exchange: Exchange, session_id: str, method: str, params: Any
     ) -> CallRecord:
         """Note that a request other than a call begins, as `begin` does."""
-        record = self.begin_call_record(exchange, f"sbx-{uuid.uuid4().hex}", session_id, method, params)
+        record = self.create_record_and_schedule_write(
+            exchange, f"sbx-{uuid.uuid4().hex}", session_id, method, params
+        )
         record.is_read = record.is_known = True
         return record
 

@@ -44,7 +44,7 @@ class RequestBodies:
         self._count = 0
         self._decoders = FairThreadPool(DECODERS, "decode")
 
-    def create_body_reservation(self, sender: str) -> BodyReservation:
+    def open_empty_body_reservation(self, sender: str) -> BodyReservation:
         """Return the place of one body; a context manager that gives back what it has taken."""
         return BodyReservation(self, sender)
 

@@ -236,7 +236,7 @@ class GroupWriter:
     async def wait_until_job_answered(self, job: WriteJob, *, within: float) -> bool:
         """Wait so many seconds for a job that was begun; say whether it is answered. However this ends, it goes on."""
         waited_for = job.answer
-        job.alarm = job.loop.call_later(within, release_job_waiter, job)
+        job.alarm = job.loop.call_later(within, release_job_waiter_without_answer, job)
         try:
             await waited_for
         finally:
@@ -561,7 +561,7 @@ def log_and_build_database_refusal(problem: DatabaseError) -> SignalboxError:
     return count_and_build_not_written_error()
 
 
-def release_job_waiter(job: WriteJob) -> None:
+def release_job_waiter_without_answer(job: WriteJob) -> None:
     """Release the caller that waits for the job; the next caller to ask gets the answer."""
     if not job.answer.done():
         job.answer, waited_for = job.loop.create_future(), job.answer

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from coordinator.client.message_lines import READ_BYTES, LineBudgetExceeded, MessageLines
 from coordinator.mcp.hosting.redacting import redact_server_output
-from coordinator.mcp.isolation.process_isolation import build_process_environment
+from coordinator.mcp.isolation.process_isolation import build_base_process_environment
 
 MAX_STDERR_BYTES = 4_000  # bytes of what it says on stderr
 LETS_GO_WITHIN = 2.0  # seconds after each stronger word
@@ -140,7 +140,7 @@ async def start_server_process(
         stdout=PIPE,
         stderr=PIPE,
         cwd=folder,
-        env=build_process_environment(folder) | dict(environment),
+        env=build_base_process_environment(folder) | dict(environment),
         start_new_session=True,
         preexec_fn=confine_current_process_as_server,
     )

@@ -215,8 +215,8 @@ def probe_bubblewrap_and_describe_problem() -> str:
         try:
             command = prepare_folder_and_bubblewrap_command(["true"], Path(folder), Isolation())
             done = subprocess.run(  # noqa: S603 - our own words
-                command, env=build_process_environment(Path(folder)), stdin=subprocess.DEVNULL, capture_output=True,
-                timeout=PROBE_SECONDS, check=False,
+                command, env=build_base_process_environment(Path(folder)), stdin=subprocess.DEVNULL,
+                capture_output=True, timeout=PROBE_SECONDS, check=False,
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as problem:
             return f"bubblewrap cannot be run: {type(problem).__name__}"
@@ -250,7 +250,7 @@ def prepare_isolated_command_line(command: Sequence[str], folder: Path, isolatio
     return prepare_folder_and_bubblewrap_command(command, folder, isolation)
 
 
-def build_process_environment(folder: Path) -> dict[str, str]:
+def build_base_process_environment(folder: Path) -> dict[str, str]:
     """Return the variables that every server has: none of Signalbox's own."""
     return {
         "PATH": os.getenv("PATH", os.defpath),

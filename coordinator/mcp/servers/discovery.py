@@ -77,7 +77,7 @@ def start_server_for_tool_discovery(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=folder,
-            env=isolation.build_process_environment(folder),
+            env=isolation.build_base_process_environment(folder),
             start_new_session=True,
         )
     except (OSError, ValueError) as problem:  # ValueError: a NUL in an argument

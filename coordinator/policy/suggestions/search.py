@@ -318,7 +318,7 @@ def describe_recorded_call(call: RecordedCall) -> CallDescription | None:
     return call.about.describe_call(call.tool) if isinstance(call.about, CallText) else None
 
 
-def list_similar_unallowed_event_ids(suggestion: RuleSuggestion) -> list[int]:
+def nearest_event_ids_outside_suggestion(suggestion: RuleSuggestion) -> list[int]:
     """Return the events of the calls that are most like what is suggested and not allowed by it, the nearest first."""
     return [int(event) for _, event in sorted(suggestion.nearest.values(), reverse=True)]
 

@@ -245,7 +245,7 @@ def list_access_decision_steps(
                 {
                     "row": row,
                     "decides": row.pk == decided,
-                    "live": access_sheet.convert_to_grant_row(row).is_live(at, past=past),
+                    "live": access_sheet.build_grant_row_from_model(row).is_live(at, past=past),
                     "faults": access.describe_invalid_grant_fields(row),
                 }
                 for row in reversed(slots.get((agent, server, name), []))
@@ -365,7 +365,7 @@ def show_grant(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
         "version": grants.compute_grants_version(slot),
         "beneath": [other for other in current_rows if other.pk in access.overridden_grant_ids(row)],
         "above": [other for other in current_rows if row.pk in access.overridden_grant_ids(other)],
-        "live": access_sheet.convert_to_grant_row(row).is_live(now),
+        "live": access_sheet.build_grant_row_from_model(row).is_live(now),
         "faults": access.describe_invalid_grant_fields(row),
         "ended": ended if isinstance(ended, dict) else None,
         # A grant on top of another one is temporary, so the form's default must not make it permanent.

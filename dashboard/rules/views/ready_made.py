@@ -22,7 +22,7 @@ from coordinator.policy.rules.tool_rules import load_saved_tool_rules
 from coordinator.policy.suggestions.history import WalkTimeLimit
 from coordinator.policy.suggestions.search import (
     build_preset_suggestion_with_examples,
-    list_similar_unallowed_event_ids,
+    nearest_event_ids_outside_suggestion,
 )
 from dashboard.frame.guards import require_policy_editor, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -55,7 +55,7 @@ def preview_ready_made_rule_view(request: HtmxHttpRequest, name: str) -> HttpRes
         raise Http404("There is no such ready-made rule.")
     ready_made = BY_NAME[name]
     compared = build_preset_suggestion_with_examples(ready_made.build_rule(1), READER, WalkTimeLimit(PIECE))
-    nearest = list_similar_unallowed_event_ids(compared)
+    nearest = nearest_event_ids_outside_suggestion(compared)
     calls = {
         call.event_id: call
         for call in READER.load_recorded_calls_by_id([*compared.examples.values(), *nearest])

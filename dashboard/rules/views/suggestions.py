@@ -156,7 +156,7 @@ def load_suggestion_cards(
         for suggestion in chosen
         for event in (
             *suggestion.examples.values(),
-            *suggestions.list_similar_unallowed_event_ids(suggestion),
+            *suggestions.nearest_event_ids_outside_suggestion(suggestion),
         )
     ]
     calls = {call.event_id: call for call in READER.load_recorded_calls_by_id(shown_events)}
@@ -188,7 +188,7 @@ def load_suggestion_cards(
                 [calls[event] for event in suggestion.examples.values() if event in calls],
                 [
                     calls[event]
-                    for event in suggestions.list_similar_unallowed_event_ids(suggestion)
+                    for event in suggestions.nearest_event_ids_outside_suggestion(suggestion)
                     if event in calls
                 ],
                 suggestion_trial,
