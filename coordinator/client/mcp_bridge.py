@@ -109,7 +109,7 @@ class GatewayBridge:
         while True:
             session = self._session
             try:
-                connection, answer = self._send_to_gateway("POST", line, message, session)
+                connection, answer = self._open_gateway_response("POST", line, message, session)
                 # Nothing has run where the gateway does not know the session: it is sent once more in a new one.
                 if (
                     answer.status != 404
@@ -164,7 +164,7 @@ class GatewayBridge:
                 return self._session is not None  # somebody was faster
             message, line = self._greeting
             try:
-                connection, answer = self._send_to_gateway("POST", line, message, None)
+                connection, answer = self._open_gateway_response("POST", line, message, None)
                 with contextlib.closing(connection):
                     body = answer.read()
             except GatewayRequestFailed as problem:
@@ -178,7 +178,9 @@ class GatewayBridge:
             self._save_gateway_session(answer, body)
             if self._is_greeted:
                 greeted = {"jsonrpc": "2.0", "method": INITIALIZED}
-                self._send_to_gateway("POST", json.dumps(greeted).encode(), greeted, self._session)[0].close()
+                self._open_gateway_response("POST", json.dumps(greeted).encode(), greeted, self._session)[
+                    0
+                ].close()
             return True
 
     def _save_gateway_session(self, answer: http.client.HTTPResponse, body: bytes) -> None:
@@ -191,7 +193,7 @@ class GatewayBridge:
         pause = FIRST_PAUSE
         while (session := self._session) is not None:
             try:
-                connection, answer = self._send_to_gateway("GET", b"", {}, session)
+                connection, answer = self._open_gateway_response("GET", b"", {}, session)
                 with contextlib.closing(connection):
                     if answer.status != 200 and not (
                         answer.status == 404 and self._renew_gateway_session(session)
@@ -205,7 +207,7 @@ class GatewayBridge:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _send_to_gateway(
+    def _open_gateway_response(
         self, method: str, line: bytes, message: dict[str, Any], session: str | None
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Send a request; return its answer as soon as it begins. Raises GatewayRequestFailed."""

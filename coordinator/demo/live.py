@@ -291,7 +291,7 @@ class DemoRunner:
         with contextlib.suppress(OSError, DemoRequestRefused):
             self.register_demo_runner()
             while not self.fleet.over.is_set():
-                self.poll_and_handle_demo_runs()
+                self.poll_once_and_start_demo_run()
 
     def deregister_demo_runner(self) -> None:
         """Deregister, so that the server does not wait for this runner."""
@@ -315,7 +315,7 @@ class DemoRunner:
                     raise
                 self.fleet.over.wait(5)  # an earlier fleet of ours is still taken to be alive
 
-    def poll_and_handle_demo_runs(self) -> None:
+    def poll_once_and_start_demo_run(self) -> None:
         """Wait for a run or a stop, and act on it."""
         path = f"/runner/runs?runner_id={self.id}"
         answer = self.fleet.request_with_retries("GET", path, timeout=POLL_TIMEOUT) or {}

@@ -25,7 +25,7 @@ class RunnerProperties(Protocol):
         """`autonomous` or `procedural`."""
 
 
-def merge_run_demands(*parts: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def merge_run_demands_by_precedence(*parts: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Join demands, the most binding first: the first to name a property decides, tags add up.
 
     Returns them as they are stored and sent (`tags` is there whenever anything is demanded), or None where

@@ -46,7 +46,7 @@ def list_agent_abilities(agent_offer: Mapping[str, Any]) -> list[str]:
     return listed or ["text in prompts alone"]
 
 
-def missing_agents(offers: Any) -> list[dict[str, Any]]:
+def list_agents_missing_on_machine(offers: Any) -> list[dict[str, Any]]:
     """Return the agents that the runner knows and its machine has not, each with a name and how to get it."""
     return list_offer_entries_with_names(offers, "missing")
 

@@ -126,7 +126,7 @@ def verify_consistency(old: int, new: int, path: Sequence[bytes], old_root: byte
     if not 0 <= old <= new:
         raise ProofError(f"A tree of {new} leaves does not continue one of {old}.")
     if old in {0, new}:
-        require_empty_consistency_path(old, path, old_root, new_root if old == new else EMPTY_ROOT)
+        require_empty_path_and_equal_roots(old, path, old_root, new_root if old == new else EMPTY_ROOT)
         return
     if not path:
         raise ProofError("The proof is empty.")
@@ -145,7 +145,9 @@ def verify_consistency(old: int, new: int, path: Sequence[bytes], old_root: byte
         raise ProofError("The proof does not lead to the newer root.")
 
 
-def require_empty_consistency_path(old: int, path: Sequence[bytes], old_root: bytes, expected: bytes) -> None:
+def require_empty_path_and_equal_roots(
+    old: int, path: Sequence[bytes], old_root: bytes, expected: bytes
+) -> None:
     if path:
         raise ProofError("The empty tree, and trees of one size, need no proof, and this one has hashes.")
     if old_root != expected:

@@ -109,7 +109,7 @@ def load_calls_by_agent_and_hour(rows: QuerySet[ActivityHour]) -> list[AgentHour
     return sorted(agents.values(), key=lambda agent_hours: (-agent_hours.call_count, agent_hours.name))
 
 
-def load_calls_by_tool(rows: QuerySet[ActivityHour]) -> dict[str, CallTotals]:
+def load_call_totals_by_tool(rows: QuerySet[ActivityHour]) -> dict[str, CallTotals]:
     """Return the calls of each tool, the one that is called most first."""
     sums = {f"sum_{column}": Sum(column) for column in ("calls", "failed", *DURATIONS)}
     grouped = rows.order_by().values_list("tool_name").annotate(**sums)

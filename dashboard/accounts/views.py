@@ -153,7 +153,7 @@ def authenticate_and_sign_in_person(request: HtmxHttpRequest, form: SignInForm) 
     request.session.set_expiry(None)  # clear the expiry that an unfinished single sign-on set
     browser_secrets.bind_or_unbind_session_browser(request.session, request.POST.get(NEW, ""), now, by)
     if by == "password":
-        accounts.record_sign_in(user, address, now)
+        accounts.audit_sign_in(user, address, now)
     return user
 
 

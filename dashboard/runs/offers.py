@@ -76,7 +76,7 @@ class OnlineRunnerOffers:
                     agent_title = str(agent.get("title") or agent["name"])
                     ability_labels[f"{agent_title} on {runner.hostname}"] = agent_abilities
             directories |= dict.fromkeys(offers.offered_directories(offered))
-            for agent in offers.missing_agents(offered):
+            for agent in offers.list_agents_missing_on_machine(offered):
                 missing.setdefault(str(agent.get("title") or agent["name"]), str(agent.get("how") or ""))
         known_titles = {title.partition(" ")[0] for title in titles.values()}
         return cls(

@@ -67,7 +67,7 @@ def show_runner_list(request: HtmxHttpRequest) -> HttpResponse:
             [DrivenAgentRow(offer) for offer in offers.offered_agents(offered.get(runner.pk))],
             [
                 agent
-                for agent in offers.missing_agents(offered.get(runner.pk))
+                for agent in offers.list_agents_missing_on_machine(offered.get(runner.pk))
                 if agent.get("is_configured") is True
             ],
         )

@@ -18,9 +18,9 @@ from coordinator.usage.activity import (
     filter_activity_hours,
     find_counting_start_if_incomplete,
     hours_since_1970,
+    load_call_totals_by_tool,
     load_calls_by_agent_and_hour,
     load_calls_by_hour,
-    load_calls_by_tool,
 )
 from dashboard.looks.charts import StackedColumn, build_heat_rows, build_stacked_columns
 from dashboard.sessions.filters import format_utc_prefix
@@ -133,7 +133,7 @@ def build_agent_week_context(names: Iterable[str], now: datetime, zone: tzinfo) 
     for hour, totals in load_calls_by_hour(rows).items():
         local = datetime_of_hour_number(hour).astimezone(zone)
         by_day.get(local.date(), Counter[int]())[local.hour] += totals.calls
-    tools = load_calls_by_tool(rows)
+    tools = load_call_totals_by_tool(rows)
     return {
         "week": build_heat_rows(
             [(f"{day:%a} {day.day} {day:%b}", None, by_day[day]) for day in days],

@@ -138,7 +138,7 @@ def parse_day(text: str) -> date | None:
     return day if 2000 <= day.year < 9000 else None
 
 
-def filter_usage_rows(
+def filter_usage_rows_by_period(
     start: datetime, end: datetime | None = None, rows: QuerySet[ModelRequestUsage] | None = None
 ) -> QuerySet[ModelRequestUsage]:
     """Return the model requests in `rows`, or of all, from `start` on and before `end`."""
@@ -155,7 +155,7 @@ def load_usage_by_slot_and_name(
     The database sums by hours in UTC, or by quarter hours if the time zone's offset is not in whole hours.
     """
     start, end = query.start_instant(now), query.end_instant
-    rows = filter_usage_rows(start, end, rows)
+    rows = filter_usage_rows_by_period(start, end, rows)
     offsets = {moment.astimezone(query.time_zone).utcoffset() for moment in (start, end or now)}
     has_whole_hours = all(not (offset or timedelta()) % timedelta(hours=1) for offset in offsets)
     size = HOUR_US if has_whole_hours else QUARTER_US

@@ -27,7 +27,7 @@ from coordinator.usage.activity import (
     filter_activity_hours,
     find_counting_start_if_incomplete,
     hours_since_1970,
-    load_calls_by_tool,
+    load_call_totals_by_tool,
 )
 from coordinator.usage.limits import load_recent_limit_states
 from coordinator.usage.prices import KINDS
@@ -51,7 +51,7 @@ from dashboard.usage.query import (
     MEASURES,
     PERIODS,
     UsageQuery,
-    filter_usage_rows,
+    filter_usage_rows_by_period,
     load_usage_by_slot_and_name,
 )
 
@@ -133,7 +133,7 @@ def show_tool_usage(request: HtmxHttpRequest) -> HttpResponse:
         "days": days,
         "periods": TOOL_PERIODS,
         "uncounted": find_counting_start_if_incomplete(first),
-        **build_tool_context(load_calls_by_tool(filter_activity_hours(first, last, names)), MOST_ROWS),
+        **build_tool_context(load_call_totals_by_tool(filter_activity_hours(first, last, names)), MOST_ROWS),
     }
     return render(request, "usage/tools.html", context)
 
@@ -215,9 +215,9 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
     query, now = UsageQuery.from_query(request.GET), timezone.now()
     slots = load_usage_by_slot_and_name(query, now)
     by_name = sum_usage_by_name(slots)
-    since = filter_usage_rows(query.start_instant(now), query.end_instant)
+    since = filter_usage_rows_by_period(query.start_instant(now), query.end_instant)
     period = usage.load_period_usage(since)
-    before = usage.load_period_usage(filter_usage_rows(*query.previous_bounds(now)))
+    before = usage.load_period_usage(filter_usage_rows_by_period(*query.previous_bounds(now)))
     models = sorted(since.order_by().values_list("model", flat=True).distinct())
     unpriced = usage.load_usage_by_columns(since.filter(cost__isnull=True), "model", "is_fast")
     own = prices_of.load_configured_model_prices()

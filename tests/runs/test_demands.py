@@ -58,7 +58,7 @@ def test_the_first_to_name_a_property_decides_and_tags_add_up() -> None:
     affinity = {"hostname": "a", "executor_profile": None}
     blueprint = {"hostname": "b", "executor_profile": "coding", "tags": ["x"]}
     extra = {"project_dir": "/p", "executor_profile": "other", "tags": ["y", "x"]}
-    assert demands.merge_run_demands(affinity, blueprint, extra) == {
+    assert demands.merge_run_demands_by_precedence(affinity, blueprint, extra) == {
         "hostname": "a",
         "project_dir": "/p",
         "executor_profile": "coding",
@@ -67,7 +67,7 @@ def test_the_first_to_name_a_property_decides_and_tags_add_up() -> None:
 
 
 def test_nothing_demanded_is_no_demands() -> None:
-    assert demands.merge_run_demands(None, {}, {"hostname": None, "tags": []}) is None
+    assert demands.merge_run_demands_by_precedence(None, {}, {"hostname": None, "tags": []}) is None
 
 
 def test_a_blueprints_demands_bind_its_runs(fleet: Fleet) -> None:

@@ -15,9 +15,9 @@ from coordinator.models.gateway import BY_GATEWAY
 from coordinator.usage.activity import (
     filter_activity_hours,
     hours_since_1970,
+    load_call_totals_by_tool,
     load_calls_by_agent_and_hour,
     load_calls_by_hour,
-    load_calls_by_tool,
 )
 from tests.people import signed_in
 
@@ -138,7 +138,7 @@ class TestReading:
         report()  # nobody said how long it took
         refresh_due_activity_hours(NOW)
         hours = (hours_since_1970(NOW - 3 * HOUR), hours_since_1970(NOW))
-        totals = load_calls_by_tool(filter_activity_hours(*hours))["Bash"]
+        totals = load_call_totals_by_tool(filter_activity_hours(*hours))["Bash"]
         assert (totals.calls, totals.timed_call_count) == (101, 100)
         assert (totals.p50, totals.p95, totals.p99) == (100, 500, 5_000)
         assert totals.duration_bound(1) == float("inf")

@@ -23,7 +23,7 @@ from coordinator.usage.reading import (
 from coordinator.usage.turns import find_model_context_window_tokens, load_session_usage
 from dashboard.looks.charts import build_amount_chart, build_heat_map
 from dashboard.usage.charts import describe_difference_from_previous_period
-from dashboard.usage.query import UsageQuery, filter_usage_rows, load_usage_by_slot_and_name
+from dashboard.usage.query import UsageQuery, filter_usage_rows_by_period, load_usage_by_slot_and_name
 from tests.people import signed_in
 from tests.usage.test_page import text_of
 
@@ -72,7 +72,7 @@ def test_the_period_before_keeps_the_time_of_day_where_clocks_change() -> None:
 def test_a_period_counts_sessions_and_the_share_of_sub_agents() -> None:
     request_model(NOON, 3000)
     request_model(NOON, 1000, session="ses_2", subagent="a1")
-    period = load_period_usage(filter_usage_rows(NOON - timedelta(days=1)))
+    period = load_period_usage(filter_usage_rows_by_period(NOON - timedelta(days=1)))
     assert (period.sessions, period.total.requests, period.subagents.requests) == (2, 2, 1)
     assert period.subagent_percent == 25
     assert period.average_session_tokens == (3010 + 1010) // 2

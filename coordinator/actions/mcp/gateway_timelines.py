@@ -119,9 +119,11 @@ def claim_reported_call(
     program has `claimed` an id, it is the call of that id and no other, as soon as its agent reports it.
     """
     if claimed and not is_call_reported(session_id, claimed):
-        is_ours = origins.claim_session_origin(session_id, build_gateway_call_origin(claimed), now)
+        is_ours = origins.claim_event_origin_in_session(session_id, build_gateway_call_origin(claimed), now)
         if is_ours:
-            origins.claim_session_origin(session_id, build_gateway_call_origin(claimed, as_call), now)
+            origins.claim_event_origin_in_session(
+                session_id, build_gateway_call_origin(claimed, as_call), now
+            )
         return ReportedCall(None, claimed, "") if is_ours else None
     argument_bytes = canonical_json_bytes(mask_secrets(arguments if isinstance(arguments, dict) else {}))
     if (
@@ -140,10 +142,10 @@ def claim_reported_call(
     ]
     ended = find_ended_call_ids(session_id, [open_call.call_id for open_call in alike])
     for open_call in alike:
-        if open_call.call_id not in ended and origins.claim_session_origin(
+        if open_call.call_id not in ended and origins.claim_event_origin_in_session(
             session_id, build_gateway_call_origin(open_call.call_id), now
         ):
-            origins.claim_session_origin(
+            origins.claim_event_origin_in_session(
                 session_id, build_gateway_call_origin(open_call.call_id, as_call), now
             )
             return open_call

@@ -133,7 +133,7 @@ def require_sign_in_below_limits(attempt: SignInAttempt, now: datetime) -> None:
         limit.require_below_limit(source, now)
 
 
-def record_sign_in(user: User, address: str, now: datetime) -> None:
+def audit_sign_in(user: User, address: str, now: datetime) -> None:
     """Write down that a person signed in, and from where."""
     record_password_check(user, "SIGNED_IN", address, now)
 

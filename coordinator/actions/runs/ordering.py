@@ -73,7 +73,9 @@ def queue_start_or_resume_run(
             project_dir=project_dir or session.project_dir,
             parent_session_id=parent_session_id,
             execution_mode=execution_mode,
-            additional_demands=demands.merge_run_demands(additional_demands, order_requirements.demands),
+            additional_demands=demands.merge_run_demands_by_precedence(
+                additional_demands, order_requirements.demands
+            ),
             parameters=order_requirements.parameters,
             now=now,
         )

@@ -221,7 +221,7 @@ def queue_run(
     session: Session, *, kind: str, additional_demands: dict[str, Any] | None, now: datetime, **fields: Any
 ) -> Run:
     """Add a pending run to `session`, whose lock is held, and let an idle session say that it waits."""
-    run_demands = demands.merge_run_demands(
+    run_demands = demands.merge_run_demands_by_precedence(
         session_affinity_demands(session) if kind == RESUME else None,
         find_blueprint_demands(fields["agent_name"]),
         additional_demands,

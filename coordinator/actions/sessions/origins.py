@@ -76,7 +76,7 @@ def build_origin_keys(event: HasOrigin, origins: Collection[str]) -> list[str]:
     return [scope_origin_key(event.session_id, origin) for origin in origins]
 
 
-def claim_session_origin(session_id: str, origin: str, now: datetime) -> bool:
+def claim_event_origin_in_session(session_id: str, origin: str, now: datetime) -> bool:
     """Claim an origin within a session, for good; False where it is taken. The session must exist."""
     return bool(
         insert_origin_claims(

@@ -186,7 +186,7 @@ def assign_executor_or_merge_trace_session(
         trace_session, named_session, actor=key.caller_actor, now=now
     ):
         return
-    origins.claim_session_origin(named_session.pk, origin, now)
+    origins.claim_event_origin_in_session(named_session.pk, origin, now)
 
 
 def find_writable_session_by_executor(executor_id: str, key: KeyIdentity | None = None) -> Session | None:

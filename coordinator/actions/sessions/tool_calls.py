@@ -436,7 +436,7 @@ def decide_call_with_additions(
     return approvals.decide_request(
         request_id,
         verdict=verdict,
-        added=functools.partial(collect_approval_additions, additions),
+        added=functools.partial(validate_edited_input_and_picked_rules, additions),
         adds_rules=bool(additions.picked),
         **decision,
     )
@@ -454,7 +454,9 @@ def compute_offered_rule_digest(offered: Mapping[str, Any]) -> str:
     return rules.hash_json_parts("rule", offered)
 
 
-def collect_approval_additions(additions: ApprovalAdditions, row: PermissionRequest) -> dict[str, Any]:
+def validate_edited_input_and_picked_rules(
+    additions: ApprovalAdditions, row: PermissionRequest
+) -> dict[str, Any]:
     added: dict[str, Any] = {}
     requested_input = rules.request_subject(row).tool_input
     edited_input = parse_edited_tool_input(requested_input, additions)

@@ -73,7 +73,7 @@ def is_hour_recount_due(row: CountedHour, now: datetime) -> bool:
 def recount_and_store_hour_activity(hour: int, now: datetime) -> None:
     """Replace what is stored of an hour by what its events say."""
     began = time.monotonic()
-    rows = count_hour_activity_from_events(hour)
+    rows = build_activity_hours_from_events(hour)
     took = round((time.monotonic() - began) * 1000)
     with transaction.atomic():
         CountedHour.objects.update_or_create(hour=hour, defaults={"counted_at": now, "took_ms": took})
@@ -81,7 +81,7 @@ def recount_and_store_hour_activity(hour: int, now: datetime) -> None:
         ActivityHour.objects.bulk_create(rows, batch_size=500)
 
 
-def count_hour_activity_from_events(hour: int) -> list[ActivityHour]:
+def build_activity_hours_from_events(hour: int) -> list[ActivityHour]:
     """Return a row for each agent and tool of an hour.
 
     An executor may report a call's beginning, its end, or both, and the gateway the end, too.

@@ -94,13 +94,13 @@ def build_isolation(row: McpUpstream | None) -> Isolation:
     network = row.network if row.network in Network.values else Network.NONE.value
     return Isolation(
         network,
-        filter_path_strings(row.folders),
-        filter_path_strings(row.writable_folders),
+        path_strings_of_stored_list(row.folders),
+        path_strings_of_stored_list(row.writable_folders),
         row.is_isolation_off is True,
     )
 
 
-def filter_path_strings(value: object) -> tuple[str, ...]:
+def path_strings_of_stored_list(value: object) -> tuple[str, ...]:
     return tuple(path for path in value if isinstance(path, str)) if isinstance(value, list) else ()
 
 
