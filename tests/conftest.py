@@ -16,6 +16,7 @@ from django.test import Client, TransactionTestCase
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
+from coordinator.actions.upkeep.pruning import BodyPruningProgress
 from coordinator.identity import browser_secrets
 from tests import engines
 from tests.browser import (  # noqa: F401 - fixtures for every test
@@ -173,6 +174,13 @@ def _turns(items: list[pytest.Item]) -> dict[Path, tuple[bool, float]]:
             path: (not f"{path}".endswith(LONGEST), place / len(paths)) for place, path in enumerate(paths)
         }
     return turns
+
+
+@pytest.fixture
+def unpruned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pruning begins with the first event: earlier tests of this process have pruned, too."""
+    monkeypatch.setattr(BodyPruningProgress, "upto", 0)
+    monkeypatch.setattr(BodyPruningProgress, "before", None)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -41,9 +41,8 @@ def test_all_events_are_adopted_in_a_few_questions() -> None:
     assert EventContext.objects.filter(pk=FAR).exists()
 
 
-def test_bodies_are_pruned_in_a_few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning.BodyPruningProgress, "upto", 0)
-    monkeypatch.setattr(pruning.BodyPruningProgress, "before", None)
+@pytest.mark.usefixtures("unpruned")
+def test_bodies_are_pruned_in_a_few_questions() -> None:
     add_all_missing_event_contexts(OLD)
     rule = next(one for one in pruning.build_retention_rules(event_bodies=30) if one.name == "event-bodies")
     with CaptureQueriesContext(connection) as queries:

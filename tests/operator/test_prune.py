@@ -53,10 +53,8 @@ OLD = NOW - timedelta(days=40)
 
 
 @pytest.fixture(autouse=True)
-def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_rests(monkeypatch: pytest.MonkeyPatch, unpruned: None) -> None:
     monkeypatch.setattr(pruning, "REST_PER_WORK", 0)
-    monkeypatch.setattr(pruning.BodyPruningProgress, "upto", 0)
-    monkeypatch.setattr(pruning.BodyPruningProgress, "before", None)
 
 
 def message(session_id: str, at: datetime, **values) -> DedupedEvent:

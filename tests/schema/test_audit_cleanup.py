@@ -110,6 +110,10 @@ def test_no_insert_reads_the_whole_table_on_postgres() -> None:
     now = datetime.now(UTC)
     insert([(now - timedelta(minutes=n)).isoformat() for n in range(5000)])
     with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute(
+            "REINDEX TABLE audit_logs"
+        )  # earlier tests leave pages, and the smaller index is taken
         cursor.execute("ANALYZE audit_logs")
         cursor.execute(
             "EXPLAIN SELECT id FROM audit_logs WHERE timestamp < %s AND timestamp LIKE '%%+%%' "
@@ -122,6 +126,5 @@ def test_no_insert_reads_the_whole_table_on_postgres() -> None:
             [(now - DAYS).isoformat()],
         )
         before = "\n".join(line for (line,) in cursor.fetchall())
-    # Both indexes cost the same for no row; which one is taken depends on what earlier tests left in their pages.
-    assert "audit_logs_ahead" in ahead or "audit_logs_timestamp" in ahead, ahead
-    assert "idx_audit_logs_timestamp" in before, before
+    assert "sbx_audit_logs_ahead" in ahead
+    assert "idx_audit_logs_timestamp" in before

@@ -156,10 +156,8 @@ def test_what_a_deleted_session_touched_is_forgotten(session: Session) -> None:
     assert kept() == (0, 0)
 
 
-def test_what_pruned_inputs_touched_is_forgotten(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What an earlier test of this process has walked past.
-    monkeypatch.setattr(pruning.BodyPruningProgress, "upto", 0)
-    monkeypatch.setattr(pruning.BodyPruningProgress, "before", None)
+@pytest.mark.usefixtures("unpruned")
+def test_what_pruned_inputs_touched_is_forgotten(session: Session) -> None:
     add_events(session, called("Read", APP))
     index_new()
     EventContext.objects.update(received_at=BEGAN)

@@ -51,11 +51,8 @@ def test_words_of_a_deleted_session_are_kept_nowhere(session: Session) -> None:
     check_index()
 
 
-def test_words_of_emptied_events_are_forgotten(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        pruning.BodyPruningProgress, "upto", 0
-    )  # other tests of this process have pruned, too
-    monkeypatch.setattr(pruning.BodyPruningProgress, "before", None)
+@pytest.mark.usefixtures("unpruned")
+def test_words_of_emptied_events_are_forgotten(session: Session) -> None:
     (row, begun) = add_events(session, [said("user", "secret plan"), *called("Bash", {"command": "secret"})])[
         :2
     ]
