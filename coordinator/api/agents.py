@@ -190,15 +190,11 @@ def get_blueprint(request: HttpRequest, name: Text, form: Query[BlueprintForm]) 
 )
 def create_blueprint(request: HttpRequest, body: NewBlueprint) -> Status[dict[str, Any]]:
     """The name becomes part of paths: letters, digits, hyphens and underscores, at most 60."""
+    identity = get_request_key_identity(request)
     blueprint = actions.add_blueprint(
-        body.name,
-        body.stored_fields(),
-        actor=get_request_key_identity(request).caller_actor,
-        now=timezone.now(),
+        body.name, body.stored_fields(), actor=identity.caller_actor, now=timezone.now()
     )
-    return Status(
-        201, mask_blueprint_for_key(get_request_key_identity(request), blueprint_as_json(blueprint))
-    )
+    return Status(201, mask_blueprint_for_key(identity, blueprint_as_json(blueprint)))
 
 
 @router.patch(

@@ -114,15 +114,11 @@ def get_capability(request: HttpRequest, name: Text) -> dict[str, Any]:
 )
 def create_capability(request: HttpRequest, body: NewCapability) -> Status[dict[str, Any]]:
     """The name follows the same rule as a blueprint's."""
+    identity = get_request_key_identity(request)
     capability = actions.create(
-        body.name,
-        body.stored_fields(),
-        actor=get_request_key_identity(request).caller_actor,
-        now=timezone.now(),
+        body.name, body.stored_fields(), actor=identity.caller_actor, now=timezone.now()
     )
-    return Status(
-        201, mask_blueprint_for_key(get_request_key_identity(request), capability_as_json(capability))
-    )
+    return Status(201, mask_blueprint_for_key(identity, capability_as_json(capability)))
 
 
 @router.patch(
