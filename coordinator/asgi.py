@@ -7,8 +7,10 @@ import os
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "coordinator.settings")
 
 import django
+from django.apps import apps
 
-django.setup()
+if not apps.ready:  # `serve` has done it, for all workers
+    django.setup()
 
 from coordinator.edge.app import create_application  # noqa: E402 - settings and models come first
 

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from urllib.parse import parse_qs
 
 from django.conf import settings
-from django.core.wsgi import get_wsgi_application
+from django.core.handlers.wsgi import WSGIHandler
 from django.db import InterfaceError, OperationalError
 
 from coordinator.api.edge_operations import OPERATIONS, EdgeOperation
@@ -99,7 +99,7 @@ class Application:
         self._safe_headers = build_security_headers()
         intake = RequestBodyIntake(self.bodies, self.auth.identify_authenticated_sender)
         self.django = DjangoBridge(
-            get_wsgi_application(),
+            get_or_create_django_handler(),
             threads=settings.THREADS,
             take=intake.receive_body_file_during_block,
             who=intake.identify_request_sender,
@@ -393,6 +393,12 @@ class Application:
         self.threads.shut_down_threads()
         self.bodies.close()
         self.django.close()
+
+
+@cache
+def get_or_create_django_handler() -> WSGIHandler:
+    """Return Django's handler with all middleware, one a process: `serve` creates it before it forks its workers."""
+    return WSGIHandler()
 
 
 def create_application() -> Application:

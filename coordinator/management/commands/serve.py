@@ -166,9 +166,8 @@ def preload_worker_code() -> None:
 
     The application itself is made in each worker: it has threads.
     """
-    middleware = (name.rpartition(".")[0] for name in settings.MIDDLEWARE)
-    for module in (settings.ROOT_URLCONF, "coordinator.edge.app", *middleware):
-        importlib.import_module(module)
+    importlib.import_module(settings.ROOT_URLCONF)
+    importlib.import_module("coordinator.edge.app").get_or_create_django_handler()
     get_resolver().reverse_dict  # noqa: B018 - is made as it is read first, a megabyte in each worker
 
 
