@@ -12,6 +12,6 @@ from django.apps import apps
 if not apps.ready:  # `serve` has done it, for all workers
     django.setup()
 
-from coordinator.edge.app import create_application  # noqa: E402 - settings and models come first
+from coordinator.edge.app import create_application
 
 application = create_application()

@@ -132,14 +132,14 @@ def load_or_make_secret_key(folder: Path) -> str:
     path = folder / "secret_key"
     try:
         if not os.path.lexists(path):
-            make_secret_key_file(path)
+            create_missing_secret_key_file(path)
         private_files.make_file_private(path)
         return path.read_text().strip()
     except (OSError, private_files.PathNotPrivate) as problem:
         raise build_data_folder_error(folder, problem) from None
 
 
-def make_secret_key_file(path: Path) -> None:
+def create_missing_secret_key_file(path: Path) -> None:
     """Make the file, whole at once; where another process was faster, its file stays."""
     temporary_path = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -168,7 +168,7 @@ def make_database_private(path: Path) -> None:
     """Have SQLite's file, and those that it keeps beside, for this user alone; where it may lie elsewhere, too."""
     try:
         if path.parent.exists():
-            private_files.secure_parent_folder(path)
+            private_files.close_parent_folder_to_others(path)
         for suffix in ("", "-wal", "-shm", "-journal", ".migrating", ".people-wait"):
             private_files.make_file_private(path.with_name(path.name + suffix))
     except (OSError, private_files.PathNotPrivate) as problem:

@@ -43,7 +43,7 @@ class SharedServer:
         if self._served is None or self._standing is None or not self._is_whole(self._served):
             self.close()
             return self._start()
-        if triggers.read_current_triggers(self._standing.on) != self._triggers:
+        if triggers.load_current_trigger_fingerprints(self._standing.on) != self._triggers:
             self.close()
             return self._start()
         self._standing.restore(keep_changes=True)
@@ -74,7 +74,7 @@ class SharedServer:
         self._served.start()
         self._workers = self._served.all_worker_pids()
         self._standing = Standing(wrapper_for(self._served))
-        self._triggers = triggers.read_current_triggers(self._standing.on)
+        self._triggers = triggers.load_current_trigger_fingerprints(self._standing.on)
         return self._served
 
     def _is_whole(self, served: Served) -> bool:

@@ -20,11 +20,11 @@ from coordinator.models import Blueprint
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
 from coordinator.runs.blueprints import (
     blueprint_as_json,
-    find_runner_agent,
-    has_key_blueprint_run_in_progress,
-    load_runner_agents,
+    blueprint_with_capabilities_as_json,
+    find_procedural_runner_agent,
+    is_key_runner_running_blueprint,
+    load_procedural_runner_agents,
     mask_blueprint_for_key,
-    resolved_blueprint_as_json,
     unmasked_blueprint_as_json,
 )
 
@@ -144,7 +144,7 @@ def list_blueprints(request: HttpRequest, listing: Query[BlueprintQuery]) -> lis
     written = {row.name for row in rows}
     shapes += [
         agent.runner_agent_as_json()
-        for agent in load_runner_agents()
+        for agent in load_procedural_runner_agents()
         if agent.name not in written and not wanted_tags
     ]
     return [mask_blueprint_for_key(key, shape) for shape in shapes]
@@ -170,13 +170,13 @@ def get_blueprint(request: HttpRequest, name: Text, form: Query[BlueprintForm]) 
     Only a runner that holds a run of it gets the values of its MCP servers' variables and headers.
     A procedural agent that a runner registered is found too, unless there is a blueprint of its name.
     """
-    brought = None if Blueprint.objects.filter(pk=name).exists() else find_runner_agent(name)
+    brought = None if Blueprint.objects.filter(pk=name).exists() else find_procedural_runner_agent(name)
     if brought is not None:
         return mask_blueprint_for_key(get_request_key_identity(request), brought.runner_agent_as_json())
     blueprint = actions.find(name)
-    if has_key_blueprint_run_in_progress(get_request_key_identity(request), name):
+    if is_key_runner_running_blueprint(get_request_key_identity(request), name):
         return unmasked_blueprint_as_json(blueprint, raw=form.raw)
-    shape = blueprint_as_json(blueprint) if form.raw else resolved_blueprint_as_json(blueprint)
+    shape = blueprint_as_json(blueprint) if form.raw else blueprint_with_capabilities_as_json(blueprint)
     return mask_blueprint_for_key(get_request_key_identity(request), shape)
 
 

@@ -140,7 +140,7 @@ class SignalboxAPI(NinjaAPI):
         ]
         for url, path in zip(urls[-len(paths) - 1 : -1], paths, strict=True):  # the last one is ninja's own
             url.callback.body_allowances = {  # type: ignore[union-attr] # read by identity/declarations.py
-                method: read_operation_body_limit(operation)
+                method: read_operation_body_allowance(operation)
                 for operation in path.operations
                 for method in operation.methods
             }
@@ -194,14 +194,14 @@ class SignalboxAPI(NinjaAPI):
         """Collect the faults of all parts of a request in the recorded form."""
         return ValidationError(
             [
-                format_validation_error(cast("dict[str, Any]", error), context.model)
+                validation_error_as_json(cast("dict[str, Any]", error), context.model)
                 for context in error_contexts
                 for error in context.pydantic_validation_error.errors(include_url=False)
             ]
         )
 
 
-def read_operation_body_limit(operation: Operation) -> BodyAllowance:
+def read_operation_body_allowance(operation: Operation) -> BodyAllowance:
     """Return how much an operation may be sent.
 
     That is what `declare_request_body_allowance` says, or JSON where it changes something and asks who calls.
@@ -212,7 +212,7 @@ def read_operation_body_limit(operation: Operation) -> BodyAllowance:
     return allowance
 
 
-def format_validation_error(error: dict[str, Any], model: Any) -> dict[str, Any]:
+def validation_error_as_json(error: dict[str, Any], model: Any) -> dict[str, Any]:
     """Return one pydantic error as clients know it: its place without our parameter's name."""
     location = tuple(model.__ninja_flatten_map_reverse__.get(error["loc"], error["loc"]))
     single = getattr(model, "__read_from_single_attr__", None)

@@ -21,7 +21,7 @@ from coordinator.identity.scopes import SCOPES
 HERE = frozenset({"same-origin", "none"})
 
 
-def parse_request_api_key(authorization: str | None, x_api_key: str | None) -> str | None:
+def parse_api_key_or_none(authorization: str | None, x_api_key: str | None) -> str | None:
     """Return the key in `Authorization: Bearer …` or `X-API-Key`, or None where neither holds one."""
     if authorization:
         kind, _, rest = authorization.partition(" ")
@@ -78,7 +78,7 @@ class KeyAuth(AuthBase):
             forwarded = bool(request.META.get("signalbox.forwarded"))
             require_local_caller(request.get_host(), request.headers, forwarded)
             return LOCAL_PROGRAM
-        raw = parse_request_api_key(request.headers.get("Authorization"), request.headers.get("X-API-Key"))
+        raw = parse_api_key_or_none(request.headers.get("Authorization"), request.headers.get("X-API-Key"))
         if raw is None:
             raise Unauthorized(
                 "An API key is needed: send it as `Authorization: Bearer sbx_…` or `X-API-Key`."

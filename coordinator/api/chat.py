@@ -124,11 +124,11 @@ def list_thread_messages(
 
     Only keys of scope `agent` read secrets in people's messages; others see them masked.
     """
-    require_own_chat_thread(get_request_key_identity(request), agent_id)
+    require_chat_thread_access(get_request_key_identity(request), agent_id)
     chat.require_chat_agent(agent_id)
     if listing.after is not None:
         position = chat.parse_message_position(listing.after)
-        page = chat.load_newer_messages(agent_id, position, listing.limit, listing.user_id)
+        page = chat.load_newer_message_page(agent_id, position, listing.limit, listing.user_id)
     else:
         before = None if listing.before is None else chat.parse_message_position(listing.before)
         page = chat.load_older_messages(agent_id, before, listing.limit, listing.user_id)
@@ -155,9 +155,9 @@ def post_thread_message(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
     body = parse_message_body(request)
     message = actions.submit_chat_message(
         agent_id,
-        build_chat_message_content(body, request),
+        build_chat_message_content_blocks(body, request),
         speaker=resolve_chat_speaker(get_request_key_identity(request), agent_id, body),
-        files=list_uploaded_files(request),
+        files=read_uploads_of_request(request),
         message_id=body.get("id"),
         metadata=body.get("metadata"),
         now=timezone.now(),
@@ -165,7 +165,7 @@ def post_thread_message(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
     return {"id": message.pk, "created_at": instants.instant_to_microseconds(message.created_at) // 1000}
 
 
-def list_uploaded_files(request: HttpRequest) -> list[actions.ChatUpload]:
+def read_uploads_of_request(request: HttpRequest) -> list[actions.ChatUpload]:
     """Return the files of a multipart request."""
     return [
         actions.ChatUpload(uploaded_file.file, uploaded_file.name or "", uploaded_file.content_type or "")  # type: ignore[arg-type]
@@ -197,7 +197,7 @@ def parse_body_json(text: str | bytes) -> Any:
         raise BadRequest("The body is not JSON.") from None
 
 
-def build_chat_message_content(fields: dict[str, Any], request: HttpRequest) -> Any:
+def build_chat_message_content_blocks(fields: dict[str, Any], request: HttpRequest) -> Any:
     blocks = fields.get("content", [] if "text" in fields or request.FILES else None)
     text = fields.get("text")
     return [{"type": "text", "text": text}, *blocks] if text and isinstance(blocks, list) else blocks
@@ -220,7 +220,7 @@ def resolve_chat_speaker(identity: KeyIdentity, agent_id: str, fields: dict[str,
     return speaker
 
 
-def require_own_chat_thread(identity: KeyIdentity, agent_id: str) -> None:
+def require_chat_thread_access(identity: KeyIdentity, agent_id: str) -> None:
     """Raise Forbidden where an agent's key reads another agent's thread."""
     if not identity.can_speak_for_agent(agent_id):
         raise Forbidden(f"This key is bound to {identity.bound_agents_label} and may not read other threads.")
@@ -254,9 +254,9 @@ def wait_for_thread_messages(
 ) -> dict[str, Any]:
     """Answers as soon as people or programs write to the agent, or with no messages after `timeout`; then ask again."""
     # The edge holds this call (edge.polling.chat). Here, under a plain WSGI server, it answers at once.
-    require_own_chat_thread(get_request_key_identity(request), agent_id)
+    require_chat_thread_access(get_request_key_identity(request), agent_id)
     position = find_wait_start_position(agent_id, waiting.after)
-    return chat.build_unanswered_messages_response(agent_id, position) or {
+    return chat.unanswered_messages_json_or_none(agent_id, position) or {
         "messages": [],
         "after": str(position),
     }
@@ -265,4 +265,4 @@ def wait_for_thread_messages(
 def find_wait_start_position(agent_id: str, after: str | None) -> chat.MessagePosition:
     """Return the place that a wait begins at. Raises NotFound for no such agent."""
     chat.require_chat_agent(agent_id)
-    return chat.parse_message_position(after) if after else chat.last_agent_message_position(agent_id)
+    return chat.parse_message_position(after) if after else chat.last_agent_position_or_epoch(agent_id)

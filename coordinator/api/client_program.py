@@ -57,12 +57,12 @@ def build_client_program() -> bytes:
     buffer = io.BytesIO()
     buffer.write(SHEBANG)
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, path in sorted(iterate_client_archive_files()):
+        for name, path in sorted(iterate_client_archive_paths()):
             archive.writestr(zipfile.ZipInfo(name, FIXED_TIME), path.read_bytes(), zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
 
-def iterate_client_archive_files() -> Iterator[tuple[str, Path]]:
+def iterate_client_archive_paths() -> Iterator[tuple[str, Path]]:
     """Yield each file's name in the archive, and where it is."""
     yield "__main__.py", CODE / "coordinator/client/unpack.py"
     yield "coordinator/__init__.py", CODE / "coordinator/__init__.py"

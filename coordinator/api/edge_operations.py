@@ -88,7 +88,7 @@ class EdgeOperation:
             "description": self.description,
             "parameters": self.parameters,
             "responses": {
-                str(status): build_openapi_response(answer_label)
+                str(status): build_openapi_response_entry(answer_label)
                 for status, answer_label in self.answers.items()
             },
             "security": [{KEY: []}] if offered else [],
@@ -120,7 +120,7 @@ def add_edge_operations(document: dict[str, Any]) -> None:
             entry[operation.method.lower()] = operation.build_openapi_operation()
 
 
-def build_openapi_response(content: Any) -> dict[str, Any]:
+def build_openapi_response_entry(content: Any) -> dict[str, Any]:
     if content is None:
         return {"description": "No content"}
     if content == "stream":
@@ -216,7 +216,7 @@ def build_local_mcp_call_operation(
     )
 
 
-def build_mcp_gateway_operations(
+def build_mcp_gateway_edge_operations(
     path: str, name: str, purpose: str, parameters: list[dict[str, Any]]
 ) -> list[EdgeOperation]:
     """Return the operations of an endpoint of the MCP gateway."""
@@ -408,14 +408,14 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         parameters=[build_openapi_parameter("path", "server", TEXT, "The server's name", needed=True)],
         has_slashes=True,
     ),
-    *build_mcp_gateway_operations("/mcp", "all", "the tools of all servers, named `server__tool`", []),
-    *build_mcp_gateway_operations(
+    *build_mcp_gateway_edge_operations("/mcp", "all", "the tools of all servers, named `server__tool`", []),
+    *build_mcp_gateway_edge_operations(
         "/mcp/collections/{name}",
         "collection",
         "the tools of a collection, named `server__tool`",
         [build_openapi_parameter("path", "name", TEXT, "The collection's name", needed=True)],
     ),
-    *build_mcp_gateway_operations(
+    *build_mcp_gateway_edge_operations(
         "/mcp/{server}",
         "server",
         "the registered MCP server as this key's agent may use it",

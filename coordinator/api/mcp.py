@@ -54,7 +54,7 @@ def require_browser_proof_or_audit(request: HttpRequest, user: User) -> None:
     ):
         return
     address = str(request.META.get("REMOTE_ADDR") or "unknown")
-    accounts.audit_attempt_with_cookie_only(user, address, f"{request.method} {request.path}", now)
+    accounts.audit_unproven_session_attempt(user, address, f"{request.method} {request.path}", now)
     raise Forbidden(
         "A cookie alone is not enough to change grants. Also send the proof of the sign-in in the header "
         f"{browser_secrets.HEADER}."

@@ -152,7 +152,7 @@ def create_permission_request(request: HttpRequest, body: NewPermissionRequestIn
     write to, and for an event of another session.
     """
     now, caller = timezone.now(), caller_identity(request)
-    require_writable_request_session(body, caller)
+    require_request_session_write_access(body, caller)
     new = build_new_permission_request(body, caller)
     if body.conversation_id and not body.session_id:
         new = replace(new, session_id=ensure_conversation_session_id(body.conversation_id, new, caller, now))
@@ -215,7 +215,7 @@ def list_permission_requests(request: HttpRequest, page: Query[RequestsPage]) ->
     sizes = list(requests.list_ids_and_character_counts()[: page.limit + 1])
     fitting = count_requests_fitting_page([size for _, size in sizes[: page.limit]])
     rows = list(requests.with_context().filter(pk__in=[pk for pk, _ in sizes[:fitting]]))
-    body_fields = {"requests": verdicts.build_requester_answers_with_brakes(rows, now)}
+    body_fields = {"requests": verdicts.list_requester_answers_with_brakes(rows, now)}
     return (
         {**body_fields, "next_cursor": rows[-1].request_id} if rows and len(sizes) > fitting else body_fields
     )
@@ -251,7 +251,7 @@ def check_approval(request: HttpRequest, question: Query[ApprovalQuestion]) -> d
         "approved": approval is not None and brake is None,
         "brake": brake,
         "request_id": approval.request_id if approval else None,
-        "expires_at": rules.format_instant_or_keep_text(approval.expires_at) if approval else None,
+        "expires_at": rules.canonical_instant_or_text(approval.expires_at) if approval else None,
     }
 
 
@@ -335,7 +335,7 @@ def resolve_requester_of_question(question: ApprovalQuestion, caller: KeyIdentit
     return Requester(agent_id, requested_by, question.session_id, question.folder, question.host)
 
 
-def require_writable_request_session(body: NewPermissionRequestIn, caller: KeyIdentity) -> None:
+def require_request_session_write_access(body: NewPermissionRequestIn, caller: KeyIdentity) -> None:
     """Raise Forbidden or NotFound where the request may not be shown in its session, at its event.
 
     The id of an unknown session is kept: nothing is shown in it.

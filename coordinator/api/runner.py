@@ -221,11 +221,11 @@ def report_run_started(request: HttpRequest, run_id: Text, body: RunnerReport) -
 
     For a run that was stopped or has ended meanwhile nothing changes, and the next poll says to stop it.
     """
-    runner = runners.record_runner_contact_by_id(
+    runner = runners.require_runner_and_record_contact(
         body.runner_id, timezone.now(), key=get_request_key_identity(request)
     )
     return apply_runner_report_with_retry(
-        lambda: runs.record_run_start_or_stop(run_id, runner, timezone.now())
+        lambda: runs.record_start_or_order_stop(run_id, runner, timezone.now())
     )
 
 
@@ -253,7 +253,7 @@ def report_run_completed(request: HttpRequest, run_id: Text, body: CompletedRunR
     start. For a runner that registered with a `lifecycle` the two events are `run_start` and `run_completed`.
     A report about a run that has already ended is accepted and changes nothing.
     """
-    runner = runners.record_runner_contact_by_id(
+    runner = runners.require_runner_and_record_contact(
         body.runner_id, timezone.now(), key=get_request_key_identity(request)
     )
     return apply_runner_report_with_retry(
@@ -276,7 +276,7 @@ class FailedRunReport(RunnerReport):
 )
 def report_run_failed(request: HttpRequest, run_id: Text, body: FailedRunReport) -> dict[str, bool]:
     """The session's status becomes `error`."""
-    runner = runners.record_runner_contact_by_id(
+    runner = runners.require_runner_and_record_contact(
         body.runner_id, timezone.now(), key=get_request_key_identity(request)
     )
     return apply_runner_report_with_retry(
@@ -299,7 +299,7 @@ class StoppedRunReport(RunnerReport):
 )
 def report_run_stopped(request: HttpRequest, run_id: Text, body: StoppedRunReport) -> dict[str, bool]:
     """The run and its session are stopped."""
-    runner = runners.record_runner_contact_by_id(
+    runner = runners.require_runner_and_record_contact(
         body.runner_id, timezone.now(), key=get_request_key_identity(request)
     )
     return apply_runner_report_with_retry(lambda: runs.record_run_stopped(run_id, runner, timezone.now()))
@@ -331,7 +331,7 @@ def report_session_status(request: HttpRequest, session_id: Text, body: Executor
 
     For a session whose process this runner no longer keeps it changes nothing.
     """
-    runner = runners.record_runner_contact_by_id(
+    runner = runners.require_runner_and_record_contact(
         body.runner_id, timezone.now(), key=get_request_key_identity(request)
     )
     status = body.status.value
@@ -362,8 +362,10 @@ class GatewayAccess(Schema):
 )
 def issue_gateway_key(request: HttpRequest, session_id: Text, body: AgentStart) -> dict[str, str | None]:
     """Revokes an earlier key of the session. The new key is for this agent, and valid only at `/mcp`."""
-    runner = runners.record_runner_contact_by_id(
+    runner = runners.require_runner_and_record_contact(
         body.runner_id, timezone.now(), key=get_request_key_identity(request)
     )
-    handed = session_keys.issue_session_key(session_id, runner, program=body.agent, now=timezone.now())
+    handed = session_keys.issue_gateway_key_or_none(
+        session_id, runner, program=body.agent, now=timezone.now()
+    )
     return {"agent_id": handed.agent_id, "key": handed.key} if handed else {"agent_id": None, "key": None}

@@ -45,7 +45,7 @@ class ManyRunners(Schema):
 
 def runner_as_json(runner: Runner, now: datetime) -> dict[str, Any]:
     """Return a runner as the wire shows it."""
-    silence = runner.time_since_heartbeat(now)
+    silence = runner.heartbeat_age_or_max(now)
     return {
         "runner_id": runner.runner_id,
         "registered_at": wire.format_wire_instant(runner.registered_at),
@@ -102,7 +102,7 @@ def deregister_runner(
     """A runner that leaves by itself is removed at once; another learns it from its next poll. Runs are recovered."""
     itself = leaving.itself
     key = get_request_key_identity(request)
-    runners.remove_or_deregister_runner(
+    runners.remove_own_runner_or_deregister(
         runner_id, actor=key.caller_actor, itself=itself, now=timezone.now(), key=key
     )
     message = "Runner deregistered" if itself else "Runner marked for deregistration"

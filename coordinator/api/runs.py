@@ -70,7 +70,7 @@ class RunOrder(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def fill_prompt_from_parameters(cls, body: Any) -> Any:
+    def copy_missing_prompt_from_parameters(cls, body: Any) -> Any:
         """Take the prompt from `parameters` where it is missing; a procedural agent needs none."""
         parameters = body.get("parameters") if isinstance(body, dict) else None
         if isinstance(parameters, dict) and body.get("prompt") is None:

@@ -112,7 +112,7 @@ def older_sessions_filter(session_id: str, among: QuerySet[Session]) -> Q:
 )
 def get_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """The session's ten fields."""
-    ownership.require_readable_session(get_request_key_identity(request), session_id)
+    ownership.require_session_read_access(get_request_key_identity(request), session_id)
     return {"session": wire.session_as_json(sessions.require_session(session_id))}
 
 
@@ -157,7 +157,7 @@ class ResultOut(Schema):
 )
 def get_session_result(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """400 until the session is finished or idle; 404 where there is no message."""
-    ownership.require_readable_session(get_request_key_identity(request), session_id)
+    ownership.require_session_read_access(get_request_key_identity(request), session_id)
     if sessions.require_session(session_id).status not in {Session.Status.FINISHED, Session.Status.IDLE}:
         raise BadRequest("Session not finished")
     result = load_session_result(session_id)
@@ -195,7 +195,7 @@ class SessionAffinity(Schema):
 )
 def get_session_affinity(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """Resumes of the session go to this host and executor profile."""
-    ownership.require_readable_session(get_request_key_identity(request), session_id)
+    ownership.require_session_read_access(get_request_key_identity(request), session_id)
     session = sessions.require_session(session_id)
     return {"affinity": {name: getattr(session, name) for name in AffinityOut.model_fields}}
 
@@ -262,15 +262,15 @@ def list_session_events(request: HttpRequest, session_id: Text, page: Query[Even
     To follow a session, pass the id of the last event that you have seen as `after`: new events come after it. Without
     either `after` or `before` the page begins at the session's first event.
     """
-    ownership.require_readable_session(get_request_key_identity(request), session_id)
+    ownership.require_session_read_access(get_request_key_identity(request), session_id)
     sessions.require_session(session_id)
     # By the context's columns, all of one index: by the event's own, 100,000 rows are sorted for a page.
     events = Event.objects.filter(context__session_id=session_id)
     if page.after is not None:
-        events = events.filter(events_beyond_filter(session_id, page.after, "gt"))
+        events = events.filter(events_before_or_after_filter(session_id, page.after, "gt"))
     order = ["context__instant_us", "context__event_id"]
     if page.before is not None:
-        events = events.filter(events_beyond_filter(session_id, page.before, "lt"))
+        events = events.filter(events_before_or_after_filter(session_id, page.before, "lt"))
         order = [f"-{column}" for column in order]
     event_rows = list(events.order_by(*order)[: page.limit + 1])
     rows, has_more = event_rows[: page.limit], len(event_rows) > page.limit
@@ -284,7 +284,7 @@ def list_session_events(request: HttpRequest, session_id: Text, page: Query[Even
     }
 
 
-def events_beyond_filter(session_id: str, event_id: int, side: str) -> Q:
+def events_before_or_after_filter(session_id: str, event_id: int, side: str) -> Q:
     """Return the condition for events on one side (`gt`, `lt`) of an event of the session."""
     events: QuerySet[Event, Any] = Event.objects.filter(pk=event_id, session_id=session_id)
     instant = events.values_list("context__instant_us", flat=True).first()

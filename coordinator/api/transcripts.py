@@ -112,7 +112,7 @@ def import_transcripts(
     caller = f"key:{key.id}"
     quotas = KeyQuotas()
     quotas.cache_stored_byte_sums([caller], now)
-    if refusal := quotas.find_quota_error(caller, now):
+    if refusal := quotas.find_storage_quota_error(caller, now):
         raise refusal
     return uploads.read_uploaded_transcripts(
         request.body, agent=agent, hostname=sent_from.host.strip() or None, key_id=key.id

@@ -48,7 +48,7 @@ class CallHeadline:
         return text == self.subject or self.rest == f"for {text}" or self.rest.endswith(f"({text})")
 
 
-def build_call_headline(tool: str, tool_input: Any, folder: str | None = None) -> CallHeadline:
+def build_call_headline_parts(tool: str, tool_input: Any, folder: str | None = None) -> CallHeadline:
     """Return the headline of a call of a tool. `folder` is the working directory of its agent.
 
     Never raises, whatever the input is.

@@ -95,7 +95,7 @@ class SimpleCommand:
 
 def get_program_name(word: ShellWord) -> str | None:
     """Return the name of the program that a word starts; None where it is not known."""
-    if word.text is None or word.is_pattern or word.has_deceptive_characters:
+    if word.text is None or word.is_pattern or word.has_blank_or_hidden_characters:
         return None
     return strip_program_folder_and_suffix(word.text)
 

@@ -17,9 +17,9 @@ from coordinator.calls.path_and_host_uses import (
     AddressUse,
     PathUse,
     build_path_use,
-    find_address_uses,
-    find_command_path_uses,
-    find_url_host_uses,
+    iterate_command_address_uses,
+    iterate_command_path_uses,
+    iterate_url_host_uses,
 )
 from coordinator.calls.paths import (
     PathLinks,
@@ -206,8 +206,8 @@ class _DescriptionBuilder:
         if self._traits.has_address and not self._addresses:
             self._addresses.append(AddressUse(None, ""))
         for command in self._commands:
-            self._paths += find_command_path_uses(command)
-            self._addresses += find_address_uses(command)
+            self._paths += iterate_command_path_uses(command)
+            self._addresses += iterate_command_address_uses(command)
             self._lifted_guards |= find_sandbox_bypass_options(command)
         return CallDescription(
             tuple(self._commands),
@@ -235,7 +235,7 @@ class _DescriptionBuilder:
 
     def _add_path_or_address(self, use: str, text: str, *, is_pattern: bool = False) -> None:
         if "://" in text and not text.startswith("file://"):
-            self._addresses += find_url_host_uses(text)
+            self._addresses += iterate_url_host_uses(text)
             return
         text = text.removeprefix("file://").removeprefix("@")
         word = ShellWord(text, is_pattern=is_pattern, is_home=text == "~" or text.startswith("~/"))
@@ -251,9 +251,9 @@ class _DescriptionBuilder:
             self._add_unreadable_reason("a command for Windows: its shell's language is not read")
             return
         if isinstance(value, str):
-            commands, unreadable = parse_shell_commands(value, self._folder)
+            commands, unreadable = parse_commands_and_unreadable_reasons(value, self._folder)
         elif isinstance(value, list) and all(isinstance(part, str) for part in value):
-            commands, unreadable = parse_command_argument_list(tuple(value), self._folder)
+            commands, unreadable = parse_commands_of_argument_list(tuple(value), self._folder)
         else:
             self._add_unreadable_reason("a command that is neither a text nor a list of texts")
             return
@@ -275,7 +275,7 @@ class _DescriptionBuilder:
     def _add_addresses_of_field(self, name: str, value: Any) -> None:
         """Take the addresses of a field. One that cannot be read counts where the tool fetches it."""
         for text in self._iterate_texts_within_budget(value):
-            addresses = list(find_url_host_uses(text))
+            addresses = list(iterate_url_host_uses(text))
             self._addresses += addresses
             if not addresses and name != "prompt" and self._traits.has_address:
                 self._addresses.append(AddressUse(None, text[:LONGEST_ADDRESS_SHOWN]))
@@ -286,7 +286,7 @@ class _DescriptionBuilder:
         """Take what looks like a path or an address in a field that nobody knows."""
         for text in self._iterate_texts_within_budget(value):
             if "://" in text:
-                self._addresses += find_url_host_uses(text)
+                self._addresses += iterate_url_host_uses(text)
             elif _LOOKS_LIKE_PATH.fullmatch(text):
                 self._add_path_or_address(TOUCH, text)
 
@@ -329,10 +329,12 @@ def iterate_texts_in_value(value: Any) -> Iterator[str]:
             pending += reversed(part)
 
 
-def parse_shell_commands(text: str, folder: str | None) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
+def parse_commands_and_unreadable_reasons(
+    text: str, folder: str | None
+) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
     """Return the commands of a shell text, and why parts of it cannot be read. The same text is read once."""
     if len(text) > MAX_CACHED_SHELL_CHARACTERS:
-        return parse_shell_text(text, folder)
+        return parse_shell_text_without_raising(text, folder)
     return parse_cached_shell_text(text, folder)
 
 
@@ -340,12 +342,14 @@ def parse_shell_commands(text: str, folder: str | None) -> tuple[tuple[SimpleCom
 def parse_cached_shell_text(
     text: str, folder: str | None
 ) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
-    return parse_shell_text(text, folder)
+    return parse_shell_text_without_raising(text, folder)
 
 
-def parse_shell_text(text: str, folder: str | None) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
+def parse_shell_text_without_raising(
+    text: str, folder: str | None
+) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
     reader = ShellReader(folder)
-    reader.collect_script_commands(text)
+    reader.record_script_commands(text)
     commands: Iterable[SimpleCommand] = reader.reading.commands
     if not text.isascii():
         commands = convert_byte_to_character_spans(commands, text)
@@ -363,7 +367,7 @@ def convert_byte_to_character_spans(commands: Iterable[SimpleCommand], text: str
     ]
 
 
-def parse_command_argument_list(
+def parse_commands_of_argument_list(
     arguments: tuple[str, ...], folder: str | None
 ) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
     """Return the commands of a call that gives its command as a list of words, without a shell."""

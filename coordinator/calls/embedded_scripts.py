@@ -52,19 +52,19 @@ _SED_RUNS = re.compile(
 UNREAD_SED = ShellWord(None, reason="a script of sed, which runs commands")
 
 
-def find_embedded_shell_scripts(command: SimpleCommand) -> Iterator[ShellWord]:
+def iterate_embedded_shell_scripts(command: SimpleCommand) -> Iterator[ShellWord]:
     """Yield the shell texts that a command may run besides itself; unknown words for those that cannot be read."""
     for name, value in command.assignments:
         yield from iterate_scripts_in_variable(name, value)
     program = command.lowercase_program_name
     if program == "git":
-        yield from find_git_shell_commands(command)
+        yield from iterate_git_shell_commands(command)
     elif program in {"sed", "gsed"}:
         yield from (UNREAD_SED for word in command.arguments if _SED_RUNS.search(word.text or ""))
     elif program in EDITORS:
-        yield from find_editor_shell_commands(command)
+        yield from iterate_editor_shell_commands(command)
     if program in COMMAND_OPTIONS:
-        yield from find_option_value_scripts(command, COMMAND_OPTIONS[program])
+        yield from iterate_option_value_scripts(command, COMMAND_OPTIONS[program])
 
 
 def iterate_scripts_in_variable(name: str, value: ShellWord) -> Iterator[ShellWord]:
@@ -77,7 +77,7 @@ def iterate_scripts_in_variable(name: str, value: ShellWord) -> Iterator[ShellWo
         yield value._replace(text=value.text.lstrip("|")) if value.text is not None else value
 
 
-def find_option_value_scripts(command: SimpleCommand, options: frozenset[str]) -> Iterator[ShellWord]:
+def iterate_option_value_scripts(command: SimpleCommand, options: frozenset[str]) -> Iterator[ShellWord]:
     """Yield the values of these options, whether they are in the same word or in the next."""
     words = iter(command.arguments)
     for word in words:
@@ -94,7 +94,7 @@ def find_option_value_scripts(command: SimpleCommand, options: frozenset[str]) -
             )
 
 
-def find_editor_shell_commands(command: SimpleCommand) -> Iterator[ShellWord]:
+def iterate_editor_shell_commands(command: SimpleCommand) -> Iterator[ShellWord]:
     """Yield the commands that an editor runs: `-c '!make'`, `+!make`."""
     for word in command.arguments:
         text = (word.text or "").removeprefix("+").lstrip(":")
@@ -102,7 +102,7 @@ def find_editor_shell_commands(command: SimpleCommand) -> Iterator[ShellWord]:
             yield ShellWord(text[1:])
 
 
-def find_git_shell_commands(command: SimpleCommand) -> Iterator[ShellWord]:
+def iterate_git_shell_commands(command: SimpleCommand) -> Iterator[ShellWord]:
     """Yield the commands that git runs: by settings of this call, by an alias, for each commit or submodule."""
     items = command.parsed_arguments.items
     for item in items:

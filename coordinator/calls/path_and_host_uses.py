@@ -117,7 +117,7 @@ def resolve_literal_path_prefix(word: ShellWord, folder: str | None) -> str:
     return (resolve_absolute_path(folder, start, word.is_home) or "") if start else ""
 
 
-def find_command_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
+def iterate_command_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
     """Yield the paths that one command touches: its redirections, and what its program does with its arguments."""
     for redirection in command.redirections:
         path_use = build_path_use(WRITE if redirection.is_write else READ, redirection.target, command.folder)
@@ -188,7 +188,7 @@ def iterate_path_argument_uses(
             (READ, item.word) for item in parsed.items if item.kind == VALUE and item.option == "--input"
         )
     else:
-        yield from iterate_possible_path_uses(name, parsed)
+        yield from iterate_unknown_program_path_uses(name, parsed)
 
 
 def iterate_file_program_path_uses(
@@ -329,7 +329,7 @@ def list_non_path_options(name: str) -> frozenset[str]:
     return TEXT_OPTIONS.get(name, frozenset()) | FOLDER_OPTIONS.get(name, frozenset())
 
 
-def iterate_possible_path_uses(name: str, parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
+def iterate_unknown_program_path_uses(name: str, parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     """Yield the words that may be paths, for a program of which nobody knows what it does with them."""
     if name in TEXT_OPERANDS:
         return
@@ -354,7 +354,7 @@ def iterate_possible_path_uses(name: str, parsed: ParsedArguments) -> Iterator[t
                 yield TOUCH, item.word._replace(text=text.partition(":")[0])
 
 
-def find_address_uses(command: SimpleCommand) -> Iterator[AddressUse]:
+def iterate_command_address_uses(command: SimpleCommand) -> Iterator[AddressUse]:
     """Yield the hosts that one command reaches, as far as its words name them."""
     name = command.lowercase_program_name
     for redirection in command.redirections:
@@ -364,7 +364,7 @@ def find_address_uses(command: SimpleCommand) -> Iterator[AddressUse]:
             yield build_host_address_use(ShellWord(device[1]))
     if (command.is_wrapper and name != "ssh") or name in TEXT_OPERANDS:
         return
-    yield from find_proxy_variable_addresses(command)
+    yield from iterate_proxy_variable_addresses(command)
     if name not in NAMES_HOSTS and not any(":" in (word.text or word.prefix) for word in command.arguments):
         return  # neither a URL nor `host:path`
     texts = TEXT_OPTIONS.get(name, frozenset())
@@ -377,16 +377,16 @@ def find_address_uses(command: SimpleCommand) -> Iterator[AddressUse]:
         if item.kind == VALUE and item.option in ADDRESS_FILE_OPTIONS.get(name, ()):
             yield AddressUse(None, item.word.shown_text)  # which addresses a file holds is not known
         elif _SCHEME.search(text):
-            addresses = list(find_url_host_uses(text, is_whole=item.word.text is not None))
+            addresses = list(iterate_url_host_uses(text, is_whole=item.word.text is not None))
             has_named_host = has_named_host or bool(addresses)
             yield from addresses
         elif item.kind == VALUE and item.option in HOST_OPTIONS.get(name, ()):
-            yield from parse_option_value_hosts(item.word)
+            yield from iterate_option_value_hosts(item.word)
         elif item.kind == OPERAND and name in HOST_PROGRAMS and not has_named_host:
             if (address := parse_host_operand(name, item)) is not None:
                 has_named_host = name not in URL_PROGRAMS and not item.may_be_value
                 yield address
-        elif item.kind == OPERAND and (host := parse_program_specific_host(name, text)):
+        elif item.kind == OPERAND and (host := program_specific_host_or_empty(name, text)):
             yield AddressUse(host, item.word.shown_text)
 
 
@@ -403,15 +403,15 @@ def parse_host_operand(name: str, item: Argument) -> AddressUse | None:
     return None if is_uncertain and not is_host_like(text) else build_host_address_use(item.word)
 
 
-def find_proxy_variable_addresses(command: SimpleCommand) -> Iterator[AddressUse]:
+def iterate_proxy_variable_addresses(command: SimpleCommand) -> Iterator[AddressUse]:
     """Yield the proxies through which a command reaches its hosts, by its variables."""
     for variable, word in command.assignments:
         if variable.lower() in PROXY_VARIABLES and (word.text or word.prefix):
             text = word.text if word.text is not None else word.prefix
-            yield from find_url_host_uses(text) if _SCHEME.search(text) else [build_host_address_use(word)]
+            yield from iterate_url_host_uses(text) if _SCHEME.search(text) else [build_host_address_use(word)]
 
 
-def parse_option_value_hosts(word: ShellWord) -> Iterator[AddressUse]:
+def iterate_option_value_hosts(word: ShellWord) -> Iterator[AddressUse]:
     """Yield each host in the value of an option: `evil.example:443`, `localhost:80:6.6.6.6`, `a.example,b.example`."""
     if word.text is None:
         yield AddressUse(None, word.shown_text)
@@ -431,7 +431,7 @@ def is_host_like(text: str) -> bool:
     )
 
 
-def parse_program_specific_host(name: str, text: str) -> str:
+def program_specific_host_or_empty(name: str, text: str) -> str:
     """Return the host that an operand of a program names in a form of its own; "" for any other word."""
     if name == "socat":
         socket = _SOCKET_ADDRESS.fullmatch(text)
@@ -439,10 +439,10 @@ def parse_program_specific_host(name: str, text: str) -> str:
     if name in IMAGE_PROGRAMS:
         image = _IMAGE.fullmatch(text)
         return image[1].partition(":")[0].lower() if image is not None else ""
-    return parse_remote_path_host(name, text)
+    return remote_path_host_or_empty(name, text)
 
 
-def parse_remote_path_host(name: str, text: str) -> str:
+def remote_path_host_or_empty(name: str, text: str) -> str:
     """Return the host of `user@host:path` for a program that reads it so; "" for any other word."""
     remote_match = _REMOTE.match(text)
     if remote_match is None or (name not in REMOTE_PATH_PROGRAMS and name != "git"):
@@ -458,7 +458,7 @@ def build_host_address_use(word: ShellWord) -> AddressUse:
     return AddressUse(host_match[1].lower().rstrip(".") if host_match else None, word.text)
 
 
-def find_url_host_uses(text: str, *, is_whole: bool = True) -> Iterator[AddressUse]:
+def iterate_url_host_uses(text: str, *, is_whole: bool = True) -> Iterator[AddressUse]:
     """Yield the hosts of the URLs in a text. Of one that is cut off (`is_whole` false) the host may go on."""
     for address_match in _ADDRESS.finditer(text):
         host = parse_url_host(address_match[0])

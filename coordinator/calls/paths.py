@@ -99,7 +99,7 @@ class PathLinks:
         return path
 
 
-def parse_reported_symlinks(value: Any) -> PathLinks | None:
+def parse_reported_symlinks_or_none(value: Any) -> PathLinks | None:
     """Return the links that a hook names; None where it names none. What cannot be read makes them incomplete."""
     if value is None:
         return None
@@ -107,15 +107,13 @@ def parse_reported_symlinks(value: Any) -> PathLinks | None:
     if not isinstance(links, list):
         return PathLinks(is_complete=False)
     pairs = [
-        tuple(pair)
-        for pair in links[:MAX_LINKS]
-        if isinstance(pair, list) and is_pair_of_absolute_paths(pair)
+        tuple(pair) for pair in links[:MAX_LINKS] if isinstance(pair, list) and is_link_target_pair(pair)
     ]
     is_complete = value.get("complete") is True and len(pairs) == len(links)
     return PathLinks(tuple(sorted(pairs, key=lambda pair: -len(pair[0]))), is_complete)
 
 
-def is_pair_of_absolute_paths(pair: list[Any]) -> bool:
+def is_link_target_pair(pair: list[Any]) -> bool:
     """Say whether both, a link and its real path, are absolute paths without `..`."""
     return len(pair) == 2 and all(
         isinstance(path, str)

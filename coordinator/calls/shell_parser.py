@@ -56,7 +56,7 @@ def load_shell_language() -> Language:
     return Language(tree_sitter_bash.language())
 
 
-def replace_non_ascii_characters(source: bytes) -> bytes:
+def replace_non_ascii_bytes(source: bytes) -> bytes:
     """Return a shell text in which a times sign, of as many bytes, stands for each character that is not ASCII.
 
     The grammar's scanner looks up each character in C's table of 256 characters (`isalpha`), without a check: a text
@@ -67,7 +67,7 @@ def replace_non_ascii_characters(source: bytes) -> bytes:
     )
 
 
-def parse_shell_syntax_tree(source: bytes, budget: ShellBudget) -> Node:
+def parse_shell_tree_within_budget(source: bytes, budget: ShellBudget) -> Node:
     """Return the syntax tree of a shell text. Raises UnreadableShell for one that the budget does not allow.
 
     Syntax errors are nodes of the tree (`Node.has_error`). Texts are read from the source by the places of nodes:
@@ -78,7 +78,7 @@ def parse_shell_syntax_tree(source: bytes, budget: ShellBudget) -> Node:
         raise UnreadableShell(TOO_LONG)
     if budget.seconds_left <= 0:
         raise UnreadableShell(TOO_SLOW)
-    parsed = replace_non_ascii_characters(source)
+    parsed = replace_non_ascii_bytes(source)
     started_at = time.thread_time()
     deadline = started_at + budget.seconds_left
     earliest = time.monotonic() + budget.seconds_left  # a thread takes no more processor time than passes

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from tree_sitter import Node
 
 from coordinator.calls.commands import Redirection, SimpleCommand
-from coordinator.calls.embedded_scripts import find_embedded_shell_scripts
+from coordinator.calls.embedded_scripts import iterate_embedded_shell_scripts
 from coordinator.calls.paths import resolve_absolute_path
 from coordinator.calls.shell_parser import (
     MAX_SHELL_DEPTH,
@@ -23,7 +23,7 @@ from coordinator.calls.shell_parser import (
     TOO_DEEP,
     ShellBudget,
     UnreadableShell,
-    parse_shell_syntax_tree,
+    parse_shell_tree_within_budget,
 )
 from coordinator.calls.shell_words import ShellWord, WordReader
 from coordinator.calls.wrappers import (
@@ -124,7 +124,7 @@ class ShellReader:
 
     # --- texts --------------------------------------------------------------------------------------------
 
-    def collect_script_commands(self, text: str) -> None:
+    def record_script_commands(self, text: str) -> None:
         """Read a shell text. What cannot be read of it is noted, and the rest read all the same."""
         if self._shell_depth >= MAX_SHELL_DEPTH:
             self._add_unreadable_reason(f"a shell text, because {TOO_DEEP}")
@@ -136,7 +136,7 @@ class ShellReader:
         self._words = WordReader(self._source, self._budget, self._walk_substitution_node)
         self._shell_depth += 1
         try:
-            root = parse_shell_syntax_tree(self._source, self._budget)
+            root = parse_shell_tree_within_budget(self._source, self._budget)
             if root.has_error:
                 self._add_unreadable_reason(f"a shell text, because {NOT_SHELL}")
             self._walk_command_sequence(root, 0)
@@ -296,17 +296,17 @@ class ShellReader:
         children = node.children
         self._budget.consume_syntax_nodes(len(children))
         if node.type == "herestring_redirect":
-            redirect_words = self._words.parse_shell_words(
+            redirect_words = self._words.parse_words_of_nodes(
                 [child for child in children if child.type in _WORDS], depth
             )
             return _Input(redirect_words[0].text if len(redirect_words) == 1 else None, "a here-string")
         if node.type == "heredoc_redirect":
-            return self._read_heredoc(node, redirections, extra, after, depth)
+            return self._read_heredoc_and_following_nodes(node, redirections, extra, after, depth)
         operator = next((child.type for child in children if not child.is_named), ">")
         is_input = operator.startswith("<") and ">" not in operator
         targets = [child for child in children if child.type in _WORDS]
         for target in targets:
-            for word in self._words.parse_shell_words([target], depth):
+            for word in self._words.parse_words_of_nodes([target], depth):
                 is_descriptor = (
                     operator in {">&", "<&"} and word.text is not None and word.text.rstrip("-").isdigit()
                 )
@@ -315,7 +315,7 @@ class ShellReader:
         is_process = any(target.type == "process_substitution" for target in targets)
         return _Input(None, "a substitution" if is_process else "") if is_input else None
 
-    def _read_heredoc(
+    def _read_heredoc_and_following_nodes(
         self,
         node: Node,
         redirections: list[Redirection],
@@ -374,7 +374,7 @@ class ShellReader:
             else:
                 groups.append([child])
         groups += [[child] for child in extra or ()]
-        command_words = [word for group in groups for word in self._words.parse_shell_words(group, depth)]
+        command_words = [word for group in groups for word in self._words.parse_words_of_nodes(group, depth)]
         command = SimpleCommand(
             tuple(command_words),
             tuple(assignments),
@@ -399,7 +399,7 @@ class ShellReader:
                 if child.type == "subscript":
                     self._walk_syntax_node(child, depth + 1)
             elif child.is_named:
-                assigned_words = self._words.parse_shell_words([child], depth + 1)
+                assigned_words = self._words.parse_words_of_nodes([child], depth + 1)
                 value = (
                     assigned_words[0]
                     if len(assigned_words) == 1
@@ -416,7 +416,7 @@ class ShellReader:
             if child.type == "variable_assignment":
                 assignments.append(self._parse_variable_assignment(child, depth))
             elif child.is_named:
-                declared_words += self._words.parse_shell_words([child], depth)
+                declared_words += self._words.parse_words_of_nodes([child], depth)
         self._record_simple_command(
             SimpleCommand(tuple(declared_words), tuple(assignments), folder=self._folder)
         )
@@ -427,7 +427,7 @@ class ShellReader:
         if command.unreadable:
             self._add_unreadable_reason(command.unreadable)
         before = self._folder
-        for text in find_embedded_shell_scripts(command):
+        for text in iterate_embedded_shell_scripts(command):
             self._collect_joined_script_commands([text])
         self._folder = before
 
@@ -460,7 +460,7 @@ class ShellReader:
         self, command: SimpleCommand, options: frozenset[str], stdin: _Input | None, depth: int
     ) -> None:
         """Note an interpreter; `python -m pip install` is `pip install` as well."""
-        module = find_python_module_arguments(command) if "-c" in options else ()
+        module = python_module_words_or_empty(command) if "-c" in options else ()
         has_code = not module and is_given_inline_code(command.arguments, options, stdin)
         self._record_simple_command(
             replace(
@@ -502,12 +502,12 @@ class ShellReader:
             return
         self._record_simple_command(command)
         before = self._folder
-        self.collect_script_commands(stdin.text)
+        self.record_script_commands(stdin.text)
         self._folder = before
 
     def _record_source_command(self, command: SimpleCommand, _stdin: _Input | None, _depth: int) -> None:
         self._record_simple_command(
-            replace(command, unreadable=find_unknown_script_reason(command.arguments[:1]))
+            replace(command, unreadable=unknown_script_reason_or_empty(command.arguments[:1]))
         )
 
     def _interpret_trap_or_alias(self, command: SimpleCommand, _stdin: _Input | None, _depth: int) -> None:
@@ -527,7 +527,7 @@ class ShellReader:
         wrapped = find_wrapped_command(wrapper, command.arguments)
         if wrapped is None:
             self._record_simple_command(
-                replace(command, unreadable=find_hidden_wrapped_command_reason(wrapper, command))
+                replace(command, unreadable=hidden_command_reason_or_empty(wrapper, command))
             )
             return
         is_text = len(wrapped.words) == 1 and wrapper.adds_words and has_inner_whitespace(wrapped.words[0])
@@ -611,12 +611,12 @@ class ShellReader:
             self._folder = before
         elif rest and not reads_input:
             self._record_simple_command(
-                replace(command, unreadable=find_unknown_script_reason(rest[:1]), has_code=True)
+                replace(command, unreadable=unknown_script_reason_or_empty(rest[:1]), has_code=True)
             )
         elif stdin is not None and stdin.text is not None:
             self._record_simple_command(replace(command, is_transparent=True, is_wrapper=True))
             before = self._folder
-            self.collect_script_commands(stdin.text)
+            self.record_script_commands(stdin.text)
             self._folder = before
         elif stdin is not None and stdin.origin:
             program = command.program
@@ -664,7 +664,7 @@ class ShellReader:
             )
             return
         if words:
-            self.collect_script_commands(" ".join(word.text or "" for word in words))
+            self.record_script_commands(" ".join(word.text or "" for word in words))
 
     def _collect_trap_and_alias_commands(self, name: str, arguments: Sequence[ShellWord]) -> None:
         """Read what `trap` and `alias` bind: it runs later."""
@@ -705,7 +705,7 @@ def resolve_folder_argument(folder: str | None, word: ShellWord) -> str | None:
     )
 
 
-def find_hidden_wrapped_command_reason(wrapper: Wrapper, command: SimpleCommand) -> str:
+def hidden_command_reason_or_empty(wrapper: Wrapper, command: SimpleCommand) -> str:
     """Return why it is not known what a wrapper starts that was to say it behind `--`; "" where it starts nothing."""
     rest = (
         skip_wrapper_subcommand(wrapper, list(command.arguments)) if wrapper.commands else command.arguments
@@ -719,7 +719,7 @@ def has_inner_whitespace(word: ShellWord) -> bool:
     return word.text is not None and any(char.isspace() for char in word.text.strip())
 
 
-def find_unknown_script_reason(words: Sequence[ShellWord]) -> str:
+def unknown_script_reason_or_empty(words: Sequence[ShellWord]) -> str:
     """Return why what a shell reads from a file is not known, for a file that a substitution makes; "" else."""
     return f"{words[0].reason} as a script" if words and words[0].text is None else ""
 
@@ -741,7 +741,7 @@ def is_given_inline_code(
     return stdin is not None
 
 
-def find_python_module_arguments(command: SimpleCommand) -> tuple[ShellWord, ...]:
+def python_module_words_or_empty(command: SimpleCommand) -> tuple[ShellWord, ...]:
     """Return the module that `python -m` runs, with its arguments; nothing where none is run so."""
     for index, word in enumerate(command.arguments):
         if word.text is None or not word.text.startswith("-") or word.text == "-c":

@@ -59,7 +59,7 @@ class ShellWord(NamedTuple):
         return self.text if self.text is not None else f"{self.prefix}…"
 
     @property
-    def has_deceptive_characters(self) -> bool:
+    def has_blank_or_hidden_characters(self) -> bool:
         """Whether the word holds characters that look like none, or like a blank."""
         return (
             self.text is not None
@@ -81,7 +81,7 @@ class _WordPiece(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def decode_unquoted_word(source: bytes) -> ShellWord:
+def build_plain_shell_word(source: bytes) -> ShellWord:
     return ShellWord(source.decode())
 
 
@@ -96,15 +96,15 @@ class WordReader:
     def decode_source_span(self, start: int, end: int) -> str:
         return self._source[start:end].decode("utf-8", "replace")
 
-    def parse_shell_words(self, nodes: list[Node], depth: int) -> list[ShellWord]:
+    def parse_words_of_nodes(self, nodes: list[Node], depth: int) -> list[ShellWord]:
         """Return the words that one node, or several without a blank between them, become."""
         if len(nodes) == 1:
             node = nodes[0]
             # Most words are written as they are.
             if _PLAIN_WORD.fullmatch(self._source, node.start_byte, node.end_byte):
-                return [decode_unquoted_word(self._source[node.start_byte : node.end_byte])]
+                return [build_plain_shell_word(self._source[node.start_byte : node.end_byte])]
         pieces = [piece for node in nodes for piece in self._parse_word_pieces(node, False, depth)]
-        return list(build_words_from_pieces(pieces))
+        return list(iterate_words_from_pieces(pieces))
 
     def _parse_word_pieces(self, node: Node, is_quoted: bool, depth: int) -> list[_WordPiece]:
         if depth > MAX_SYNTAX_DEPTH:
@@ -180,7 +180,7 @@ class WordReader:
         return _WordPiece(None, f"{reason} {shown_text}", is_quoted)
 
 
-def build_words_from_pieces(pieces: list[_WordPiece]) -> Iterator[ShellWord]:
+def iterate_words_from_pieces(pieces: list[_WordPiece]) -> Iterator[ShellWord]:
     """Yield the words that the parts of one word become: several where braces make them."""
     word_texts: list[str] = []
     for piece in pieces:

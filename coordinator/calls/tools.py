@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.calls.programs import DELETE, LIST, READ, TOUCH, WRITE, parse_option_names
+from coordinator.calls.programs import DELETE, LIST, READ, TOUCH, WRITE, split_option_names
 
 # The names under which inputs name a thing, whichever tool it is.
 COMMAND_FIELDS = frozenset({"command", "cmd", "script"})
@@ -52,32 +52,32 @@ ADDRESS_FIELDS = frozenset({"url", "uri", "urls", "endpoint", "base_url", "href"
 PATCH_FIELDS = frozenset({"patch", "patchText", "patch_text", "input", "diff"})
 # Fields that name neither a command nor a path nor an address, of the tools in the table, by what they say.
 # About the call, and how long and where its agent waits for it: the call does the same with or without them.
-NOTE_FIELDS = parse_option_names(
+NOTE_FIELDS = split_option_names(
     """
     description explanation justification timeout timeout_ms timeoutMs timeout_secs timeout_seconds
     yield_time_ms max_output_tokens run_in_background is_background isBackground background initial_wait async
     """
 )
 # What is written into a file.
-CONTENT_FIELDS = parse_option_names(
+CONTENT_FIELDS = split_option_names(
     """
     content contents file_text old_string new_string old_str new_str oldString newString oldText newText
     before after edits new_source cell_type cell_id edit_mode replace_all replaceAll expected_replacements
     allow_multiple insert_line instruction ai_proposed_content modified_by_user
     """
 )
-FILE_PART_FIELDS = parse_option_names(
+FILE_PART_FIELDS = split_option_names(
     "offset limit pages view_range start_line end_line startLine endLine depth"
 )
-PAGE_FIELDS = parse_option_names(
+PAGE_FIELDS = split_option_names(
     "prompt format max_length start_index raw"
 )  # how a page is read, and what is asked of it
-MATCH_FIELDS = parse_option_names(
+MATCH_FIELDS = split_option_names(
     "output_mode head_limit offset multiline case_sensitive -i -n -A -B -C context fixed_strings"
 )
-SEARCH_FIELDS = parse_option_names("pattern type query recursive ignore respect_git_ignore")
+SEARCH_FIELDS = split_option_names("pattern type query recursive ignore respect_git_ignore")
 # Kinds of files that a search may be limited to, and that hold no credentials by their nature.
-SOURCE_TYPES = parse_option_names(
+SOURCE_TYPES = split_option_names(
     """
     py python js ts tsx jsx rust go java kotlin scala swift c cpp h cs ruby php perl lua r julia elixir erlang haskell
     css scss less html vue svelte md markdown rst tex sql sh make cmake
@@ -87,7 +87,7 @@ PLAIN_FIELDS = NOTE_FIELDS | CONTENT_FIELDS | FILE_PART_FIELDS | PAGE_FIELDS | M
 
 
 # Fields that lift a guard of the agent itself.
-GUARD_LIFTING_FIELDS = parse_option_names(
+GUARD_LIFTING_FIELDS = split_option_names(
     """
     dangerouslyDisableSandbox disable_sandbox disableSandbox with_escalated_permissions sandbox_permissions
     require_escalated escalated_permissions elevated additional_permissions required_permissions

@@ -381,7 +381,7 @@ def find_wrapped_command(wrapper: Wrapper, arguments: Sequence[ShellWord]) -> Wr
             if (
                 text is not None
                 and wrapper.takes_assignments
-                and (name := parse_assigned_variable_name(text))
+                and (name := assigned_variable_name_or_empty(text))
             ):
                 wrapped_command.assignments.append((name, ShellWord(text[len(name) + 1 :])))
             elif operands > 0:
@@ -465,7 +465,7 @@ def iterate_words_after_double_dash(words: Sequence[ShellWord]) -> Iterator[Shel
         passed = passed or word.text == "--"
 
 
-def parse_assigned_variable_name(text: str) -> str:
+def assigned_variable_name_or_empty(text: str) -> str:
     """Return the variable that `NAME=value` sets; "" for any other word."""
     name_match = re.match(r"[A-Za-z_][A-Za-z0-9_]*(?==)", text)
     return name_match[0] if name_match else ""

@@ -123,7 +123,7 @@ def attachment_stored_file_or_none(row: ChatAttachment) -> StoredFile | None:
     return stored_file
 
 
-def attachment_store_name(row: ChatAttachment) -> str:
+def store_name_of_attachment(row: ChatAttachment) -> str:
     """Return the name of the store that has an attachment's file."""
     stored_file = attachment_stored_file_or_none(row)
     return stored_file.place if stored_file else FilePlace.FOLDER
@@ -140,9 +140,9 @@ def open_attachment(row: ChatAttachment) -> BinaryIO:
         return io.BytesIO(bytes(row.inline_data or b""))
     stored_file = attachment_stored_file_or_none(row)
     with translate_read_errors_during_block(row):
-        store = stores.require_attachment_store(attachment_store_name(row))
+        store = stores.require_attachment_store(store_name_of_attachment(row))
         if stored_file:
-            return checked.open_verified_file(
+            return checked.open_file_verified_while_reading(
                 store,
                 row.disk_path or "",
                 stored_file,

@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 from coordinator.errors import BadRequest, RequestTooLarge
 from coordinator.models.fields import dump_compact_json
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 MOST_BLOCKS = 20
 MOST_CHARACTERS = 1_000_000  # of a message's blocks as JSON, once their files are out of them
@@ -93,10 +93,10 @@ def parse_data_url_block(number: int, block: Block, field: str, url: str) -> Emb
     mime_type, parameters, data = match.groups()
     rest = {name: value for name, value in block.items() if name != field}
     filename = next((value for name in ("filename", "name") if isinstance(value := block.get(name), str)), "")
-    return EmbeddedFile(rest, decode_data_url(number, field, parameters, data), mime_type, filename)
+    return EmbeddedFile(rest, decode_data_url_content(number, field, parameters, data), mime_type, filename)
 
 
-def decode_data_url(number: int, field: str, parameters: str, data: str) -> bytes:
+def decode_data_url_content(number: int, field: str, parameters: str, data: str) -> bytes:
     if not parameters.lower().endswith(";base64"):
         return unquote_to_bytes(data)
     try:
@@ -117,10 +117,10 @@ def build_file_block(block: Block, facts: Mapping[str, Any]) -> Block:
 def masked_message_search_text(content: Any) -> str:
     """Return what a message says in words: its texts, codes and file names, one under the other, without secrets."""
     if not isinstance(content, list):
-        return str(mask_secrets(content)) if isinstance(content, str) else ""
+        return str(mask_secrets_in_value(content)) if isinstance(content, str) else ""
     texts = []
     for block in content:
         if isinstance(block, dict):
             block_texts = (block.get(name) for name in ("text", "code", "content", "filename", "alt"))
             texts += [value for value in block_texts if isinstance(value, str) and value]
-    return str(mask_secrets("\n".join(texts)))
+    return str(mask_secrets_in_value("\n".join(texts)))

@@ -15,7 +15,7 @@ from coordinator.errors import BadRequest, NotFound
 from coordinator.lib import instants
 from coordinator.models import Agent, ChatAttachment, ChatMessage, ReadMark, UnreadableText
 from coordinator.models.chat import ChatSource
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 PAGE = 50
 MOST_MESSAGES = 200
@@ -109,7 +109,7 @@ def load_older_messages(
     agent_id: str, position: MessagePosition | None, limit: int = PAGE, user_id: str | None = None
 ) -> ChatMessagePage:
     """Return the last `limit` messages before `place`, or of all."""
-    rows = filter_messages_by_user(agent_thread_messages(agent_id), user_id)
+    rows = filter_messages_by_optional_user(agent_thread_messages(agent_id), user_id)
     if position is not None:
         rows = rows.filter(position.older_messages_condition())
     limit = max(1, min(limit, MOST_MESSAGES))
@@ -117,25 +117,25 @@ def load_older_messages(
     return ChatMessagePage(older_rows[:limit][::-1], len(older_rows) > limit)
 
 
-def load_newer_messages(
+def load_newer_message_page(
     agent_id: str, position: MessagePosition, limit: int = PAGE, user_id: str | None = None
 ) -> ChatMessagePage:
     """Return the first `limit` messages after `place`."""
     limit = max(1, min(limit, MOST_MESSAGES))
-    rows = filter_messages_by_user(agent_thread_messages(agent_id), user_id).filter(
+    rows = filter_messages_by_optional_user(agent_thread_messages(agent_id), user_id).filter(
         position.newer_messages_condition()
     )
     newer_rows = list(rows.order_by("created_at", "id")[: limit + 1])
     return ChatMessagePage(newer_rows[:limit], len(newer_rows) > limit)
 
 
-def iterate_thread_messages(agent_id: str) -> Iterator[ChatMessage]:
+def iterate_chat_messages_of_agent(agent_id: str) -> Iterator[ChatMessage]:
     """Yield all messages in order, page by page; those whose instant cannot be read come first or last."""
     yield from agent_thread_messages(agent_id).filter(created_at__lte=FIRST).order_by("created_at", "id")
-    page = load_newer_messages(agent_id, MessagePosition(FIRST), MOST_MESSAGES)
+    page = load_newer_message_page(agent_id, MessagePosition(FIRST), MOST_MESSAGES)
     while page.messages:
         yield from page.messages
-        page = load_newer_messages(agent_id, message_position(page.messages[-1]), MOST_MESSAGES)
+        page = load_newer_message_page(agent_id, message_position(page.messages[-1]), MOST_MESSAGES)
     yield from agent_thread_messages(agent_id).filter(created_at__gt=LAST).order_by("created_at", "id")
 
 
@@ -146,12 +146,14 @@ def load_message_page_around(
     target = agent_thread_messages(agent_id).filter(pk=message_id).first()
     if target is None:
         raise NotFound("There is no such message in this thread. It may have been deleted.")
-    after = load_newer_messages(agent_id, message_position(target), limit // 2)
+    after = load_newer_message_page(agent_id, message_position(target), limit // 2)
     before = load_older_messages(agent_id, message_position(target), limit // 2)
     return ChatMessagePage([*before.messages, target, *after.messages], before.has_more), after.has_more
 
 
-def filter_messages_by_user(rows: QuerySet[ChatMessage], user_id: str | None) -> QuerySet[ChatMessage]:
+def filter_messages_by_optional_user(
+    rows: QuerySet[ChatMessage], user_id: str | None
+) -> QuerySet[ChatMessage]:
     return rows if user_id is None else rows.filter(user_id=user_id)
 
 
@@ -163,14 +165,14 @@ def chat_message_as_json(message: ChatMessage, *, with_secrets: bool = False) ->
         "agent_id": message.agent_id,
         "user_id": message.user_id,
         "source": message.source,
-        "content": message.content if with_secrets else mask_secrets(message.content),
-        "metadata": message.metadata if with_secrets else mask_secrets(message.metadata),
+        "content": message.content if with_secrets else mask_secrets_in_value(message.content),
+        "metadata": message.metadata if with_secrets else mask_secrets_in_value(message.metadata),
         "created_at": instants.instant_to_microseconds(at) // 1000 if isinstance(at, datetime) else str(at),
         "place": str(message_position(message)),
     }
 
 
-def last_agent_message_position(agent_id: str) -> MessagePosition:
+def last_agent_position_or_epoch(agent_id: str) -> MessagePosition:
     """Return the place after the agent's last own message: what follows it, it has not answered yet."""
     last = (
         agent_thread_messages(agent_id).filter(source=ChatSource.AGENT).order_by("-created_at", "-id").first()
@@ -178,7 +180,7 @@ def last_agent_message_position(agent_id: str) -> MessagePosition:
     return message_position(last) if last else MessagePosition(instants.EPOCH)
 
 
-def build_unanswered_messages_response(
+def unanswered_messages_json_or_none(
     agent_id: str, position: MessagePosition, limit: int = PAGE
 ) -> dict[str, Any] | None:
     """Return what others said to the agent after `place`, as the answer of a wait, or None where nothing is new."""
@@ -227,7 +229,7 @@ def load_read_positions(person: str) -> dict[str, MessagePosition]:
     return {agent_id: MessagePosition(at, message_id) for agent_id, at, message_id in marks}
 
 
-def count_unread_messages(person: str, agent_ids: Iterable[str], since: datetime) -> dict[str, int]:
+def count_unread_messages_by_agent(person: str, agent_ids: Iterable[str], since: datetime) -> dict[str, int]:
     """Return how many messages of others each thread holds beyond what the person has read, up to MOST_COUNTED.
 
     For a person who never opened a thread, messages before `since` (when they joined) do not count.

@@ -41,7 +41,7 @@ def find_chat_messages(text: str, *, agent_id: str = "", limit: int = MOST_HITS)
     if agent_id:
         rows = rows.filter(agent=agent_id)
     rows = rows.order_by("-created_at", "-id")
-    exactly = [re.compile(term.search_term_pattern) for term in terms if term.exact]
+    exactly = [re.compile(term.search_term_regex_text) for term in terms if term.exact]
     if exactly:
         looked_at = rows[:MOST_LOOKED_AT]
         matching_messages = (

@@ -55,7 +55,7 @@ def can_make_thumbnail(row: ChatAttachment) -> bool:
     return mime_type in TYPES and 0 < width * height <= MOST_PIXELS and is_small
 
 
-def find_or_make_thumbnail(row: ChatAttachment) -> Path:
+def require_or_make_thumbnail(row: ChatAttachment) -> Path:
     """Return the file of an image's thumbnail, made now if need be, which may take seconds.
 
     Raises NotFound for what is no image, is too large or takes too long; that is remembered, so that it is tried
@@ -65,11 +65,11 @@ def find_or_make_thumbnail(row: ChatAttachment) -> Path:
     if path is None:
         path = attachments.thumbnail_path(row.pk)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_thumbnail_file(render_thumbnail_or_mark_failure(row, path), path)
+        write_thumbnail_file(render_thumbnail_bytes_marking_failure(row, path), path)
     return path
 
 
-def render_thumbnail_or_mark_failure(row: ChatAttachment, path: Path) -> bytes:
+def render_thumbnail_bytes_marking_failure(row: ChatAttachment, path: Path) -> bytes:
     nothing = NotFound(f"No thumbnail can be made of {row.pk}.")
     with attachments.open_attachment(row) as file, attachments.translate_read_errors_during_block(row):
         data = file.read(MOST_BYTES + 1)

@@ -34,10 +34,10 @@ class FileFingerprint:
     pieces: bytes
 
 
-def fingerprint_file(file: BinaryIO | Any, *, most: int | None = None) -> FileFingerprint:
+def fingerprint_file_content(file: BinaryIO | Any, *, most: int | None = None) -> FileFingerprint:
     """Read a file to its end. Raises RequestTooLarge for one of more than `most` bytes."""
     file_hash, pieces, size = hashlib.sha256(), bytearray(), 0
-    while piece := read_up_to_size(file, PIECE):
+    while piece := read_until_size_or_end(file, PIECE):
         size += len(piece)
         if most is not None and size > most:
             raise RequestTooLarge(f"A file may have at most {most // 2**20} MiB.")
@@ -46,7 +46,7 @@ def fingerprint_file(file: BinaryIO | Any, *, most: int | None = None) -> FileFi
     return FileFingerprint(size, file_hash.hexdigest(), bytes(pieces))
 
 
-def open_verified_file(
+def open_file_verified_while_reading(
     store: AttachmentStore,
     name: str,
     stored_file: StoredFile,
@@ -134,7 +134,7 @@ class VerifiedFileReader(io.RawIOBase):
     def _read_chunk_from_open_stream(self, number: int, size: int) -> bytes:
         assert self._reading is not None
         self._next = number + 1
-        return read_up_to_size(self._reading, size)
+        return read_until_size_or_end(self._reading, size)
 
     def _open_stream_at_chunk(self, number: int) -> None:
         reads_on = number == self._next > 0
@@ -158,7 +158,7 @@ class VerifiedFileReader(io.RawIOBase):
             self._reading = None
 
 
-def read_up_to_size(file: Any, size: int) -> bytes:
+def read_until_size_or_end(file: Any, size: int) -> bytes:
     """Return `size` bytes, or what is left."""
     content = bytearray()
     while len(content) < size and (part := file.read(size - len(content))):

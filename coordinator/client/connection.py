@@ -86,7 +86,7 @@ class ServerAddress:
         return [(self.host, self.port)]
 
 
-def replace_localhost_name(url: str) -> str:
+def replace_localhost_subdomain(url: str) -> str:
     """Return the address with 127.0.0.1 for a name under `.localhost`, which browsers find, and Node does not."""
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")

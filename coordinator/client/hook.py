@@ -103,14 +103,14 @@ def run(arguments: Sequence[str]) -> int:
         from coordinator.client.hook_stream import HookStream  # noqa: PLC0415 - most hooks do not need it
 
         return HookStream(agent, agent.timeout).run()
-    timeout = parse_hook_timeout(argument_list[1:])
+    timeout = parse_hook_timeout_or_none(argument_list[1:])
     if agent is None or timeout is None:
         sys.stderr.write(USAGE)
         return BLOCK
     hook = HookCommand(agent, timeout or agent.timeout)
     try:
         hook.start_time_limit_and_signal_handlers()
-        hook.post_hook_and_answer_agent()
+        hook.relay_hook_answer_and_exit()
     except HookStopped:
         hook.deny_or_pass_hook_and_exit("The hook was stopped before anybody answered.")
     except BaseException as problem:
@@ -119,7 +119,7 @@ def run(arguments: Sequence[str]) -> int:
         )
 
 
-def parse_hook_timeout(words: list[str]) -> float | None:
+def parse_hook_timeout_or_none(words: list[str]) -> float | None:
     """Return the seconds that the arguments name, 0 where they name none; None where they are wrong."""
     if not words:
         return 0.0
@@ -176,9 +176,9 @@ class HookCommand:
         self._wake.acquire()
         _thread.start_new_thread(self._exit_at_deadline_or_agent_end, ())
 
-    def post_hook_and_answer_agent(self) -> NoReturn:
+    def relay_hook_answer_and_exit(self) -> NoReturn:
         """Read the hook, post it, and answer. Ends the process."""
-        hook_input = self._read_hook_input_within_limit()
+        hook_input = self._read_hook_and_check_size()
         self.load_server_address_and_settings()
         is_call = self.is_before_tool_call
         if not hook_input:
@@ -190,7 +190,7 @@ class HookCommand:
             self._answer_call_decision_and_exit()
         self._report_hook_and_exit()
 
-    def _read_hook_input_within_limit(self) -> bool:
+    def _read_hook_and_check_size(self) -> bool:
         """Read the hook, and what it is; returns False for one that is too large."""
         parts: list[bytes] = []
         size = 0
@@ -210,11 +210,13 @@ class HookCommand:
             self._event, self._tool = self.hook_event_name_or_strictest(payload), self._agent.tool(payload)
             agent_words = self._agent.words
             if agent_words is not None and self._event in agent_words.hooks:
-                self._body = transcript_lines.add_transcript_lines_to_hook(self._body, payload, agent_words)
+                self._body = transcript_lines.build_hook_body_with_transcript(
+                    self._body, payload, agent_words
+                )
             if self._agent.name == "claude-code":
                 self._add_skill_shell_lines(payload)
             if self.is_before_tool_call:
-                self._body = real_paths.add_real_paths_to_hook(self._body, payload)
+                self._body = real_paths.build_hook_body_with_symlinks(self._body, payload)
                 self._body = plan_files.add_plan_text_to_hook(self._body, payload)
         else:
             self._unread = True
@@ -236,7 +238,7 @@ class HookCommand:
         skill: dict[str, Any]
         try:
             is_registered = skill_files.is_skill_hook_registered(self.connected_agent_settings_path())
-            skill = skill_files.collect_skill_shell_lines(payload, is_registered=is_registered)
+            skill = skill_files.collect_skill_shell_report(payload, is_registered=is_registered)
         except Exception as problem:  # then nobody knows what runs
             explanation = f"The skill's file could not be read ({type(problem).__name__}: {problem})."
             skill = {"problem": explanation, "lines": [], "files": []}
@@ -321,7 +323,7 @@ class HookCommand:
 
     def _answer_call_decision_and_exit(self) -> NoReturn:
         """Ask what becomes of a call, until there is an answer or no time left."""
-        self._is_pending = self._determine_offline_call_block()
+        self._is_pending = self._load_rules_and_check_block()
         if not self._is_pending:
             self._set_time_limit(self._began + QUICK_END)
         pause, patience, broken = FIRST_PAUSE, SILENT_FOR, 0
@@ -349,7 +351,7 @@ class HookCommand:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _determine_offline_call_block(self) -> bool:
+    def _load_rules_and_check_block(self) -> bool:
         """Say whether a call must not run without an answer, as far as is known here."""
         if self._settings is None:
             return True
@@ -404,11 +406,11 @@ class HookCommand:
         )
         if answer.status in RETRY_STATUSES:
             raise ServerNotAnswering(
-                f"{self._address.netloc} is not ready ({answer.status}{format_error_detail(answer.body)})"
+                f"{self._address.netloc} is not ready ({answer.status}{format_error_response_detail(answer.body)})"
             )
         if answer.status != 200:
             self._may_be_mended = answer.status in MENDED
-            raise HookRefused(f"{answer.status}{format_error_detail(answer.body)}")
+            raise HookRefused(f"{answer.status}{format_error_response_detail(answer.body)}")
         return answer
 
     def require_answer_to_this_hook(self, answer: HttpAnswer) -> None:
@@ -481,11 +483,11 @@ class HookCommand:
                 signal.signal(stop, signal.SIG_DFL)
             self._until = time.monotonic() + LATE_WITHIN
             self._driven = ""  # what is kept may be of other sessions
-            HookSpool(self.spool_folder).send_spooled_hooks(self.try_to_send_unsent_hook)
+            HookSpool(self.spool_folder).send_spooled_hooks(self.send_or_drop_unsent_hook)
         finally:
             os._exit(0)
 
-    def try_to_send_unsent_hook(self, unsent_hook: UnsentHook) -> bool:
+    def send_or_drop_unsent_hook(self, unsent_hook: UnsentHook) -> bool:
         """Send a hook that was kept; returns False where it must wait longer."""
         self._may_be_mended = False
         self._event = ""
@@ -523,7 +525,7 @@ class HookCommand:
         """End without an answer of Signalbox: deny what is held, ask where a rule asks, else leave it to the agent."""
         is_call = self.is_before_tool_call
         is_blocked = is_call and (
-            self._is_pending if self._is_pending is not None else self._assume_offline_block_on_error()
+            self._is_pending if self._is_pending is not None else self._check_block_or_assume_it()
         )
         if is_blocked:
             because = BLOCKED_BY_RULE if self._is_known else BLOCKED_WITHOUT_RULES
@@ -544,9 +546,9 @@ class HookCommand:
             keep=not self._refusal,
         )
 
-    def _assume_offline_block_on_error(self) -> bool:
+    def _check_block_or_assume_it(self) -> bool:
         try:
-            return self._determine_offline_call_block()
+            return self._load_rules_and_check_block()
         except Exception:
             return True
 
@@ -602,7 +604,7 @@ def quote_header_text(text: str) -> str:
     return "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in text.encode("utf-8", "replace"))
 
 
-def format_error_detail(body: bytes) -> str:
+def format_error_response_detail(body: bytes) -> str:
     """Return what an error answer says, as the end of a sentence."""
     try:
         detail = json.loads(body)["detail"]

@@ -5,7 +5,7 @@ The server's `dialects` say the same and more; a test compares the two for every
 
 from __future__ import annotations
 
-from coordinator.client.tool_names import mcp_call_name
+from coordinator.client.tool_names import build_mcp_call_name
 from coordinator.client.transcript_lines import TranscriptPatterns
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
@@ -17,7 +17,7 @@ WORDS = "…words…"  # replaced by the reason in a form
 LONGEST_REASON = 9_000  # characters; Claude Code cuts at 10,000
 
 
-def payload_tool_name(payload: Mapping[str, Any]) -> str | None:
+def payload_tool_name_or_none(payload: Mapping[str, Any]) -> str | None:
     tool_name = payload.get("tool_name")
     return tool_name if isinstance(tool_name, str) and tool_name else None
 
@@ -27,19 +27,19 @@ def gemini_tool_name(payload: Mapping[str, Any]) -> str | None:
     if isinstance(mcp_context, dict):
         server, tool = mcp_context.get("server_name"), mcp_context.get("tool_name")
         if isinstance(server, str) and isinstance(tool, str) and server and tool:
-            return mcp_call_name(server, tool)
-    return payload_tool_name(payload)
+            return build_mcp_call_name(server, tool)
+    return payload_tool_name_or_none(payload)
 
 
 _CURSOR_TOOLS = {"beforeShellExecution": "Shell", "beforeReadFile": "Read"}
 
 
 def cursor_tool_name(payload: Mapping[str, Any]) -> str | None:
-    event, tool_name = payload.get("hook_event_name"), payload_tool_name(payload)
+    event, tool_name = payload.get("hook_event_name"), payload_tool_name_or_none(payload)
     if event == "beforeMCPExecution":
         server = payload.get("mcp_server_name")
         return (
-            mcp_call_name(server, tool_name)
+            build_mcp_call_name(server, tool_name)
             if isinstance(server, str) and server and tool_name
             else tool_name
         )
@@ -74,7 +74,7 @@ class HookAgent:
         name: str,
         timeout: float,
         calls: Mapping[str, CallAnswerForms],
-        tool: Callable[[Mapping[str, Any]], str | None] = payload_tool_name,
+        tool: Callable[[Mapping[str, Any]], str | None] = payload_tool_name_or_none,
         *,
         named_in: tuple[str, ...] = ("hook_event_name",),
         session_ends: tuple[str, ...] = (),
@@ -95,19 +95,19 @@ class HookAgent:
 
     def build_call_denial_answer(self, event: str, text: str) -> Any:
         """Return the answer that denies the call of this hook, in the agent's own JSON."""
-        return fill_call_answer_form(self.find_call_answer_forms(event).deny, text[:LONGEST_REASON])
+        return fill_answer_form_with_text(self.find_call_answer_forms(event).deny, text[:LONGEST_REASON])
 
     def build_ask_in_terminal_answer(self, event: str, text: str) -> Any:
         """Return the answer that has the agent ask its own person, or denies where it cannot; None where it asks."""
-        return fill_call_answer_form(self.find_call_answer_forms(event).ask, text[:LONGEST_REASON])
+        return fill_answer_form_with_text(self.find_call_answer_forms(event).ask, text[:LONGEST_REASON])
 
     def find_call_answer_forms(self, event: str) -> CallAnswerForms:
         return self.calls.get(event) or self.calls[self.strictest_hook_event]
 
 
-def fill_call_answer_form(form: Any, text: str) -> Any:
+def fill_answer_form_with_text(form: Any, text: str) -> Any:
     if isinstance(form, dict):
-        return {name: fill_call_answer_form(value, text) for name, value in form.items()}
+        return {name: fill_answer_form_with_text(value, text) for name, value in form.items()}
     return form.replace(WORDS, text) if isinstance(form, str) else form
 
 

@@ -75,7 +75,7 @@ class HookStream(HookCommand):
         self.load_server_address_and_settings()  # another server or key may have been connected since
         if self._flush_due_spool_and_check_empty():
             self._until = time.monotonic() + SEND_TIMEOUT_SECONDS
-            if self.try_to_send_unsent_hook(hook):
+            if self.send_or_drop_unsent_hook(hook):
                 return
             self._increase_retry_pause()
         self.spool_unsent_hook(hook)
@@ -87,7 +87,7 @@ class HookStream(HookCommand):
             driven, self._driven = self._driven, ""  # others' hooks are among them
             self._until = time.monotonic() + SEND_TIMEOUT_SECONDS
             try:
-                spool.send_spooled_hooks(self.try_to_send_unsent_hook)
+                spool.send_spooled_hooks(self.send_or_drop_unsent_hook)
             except OSError as problem:
                 print_log_line(f"Kept hooks cannot be sent: {problem}")
             self._driven = driven

@@ -85,13 +85,13 @@ def run_subcommand(argv: list[str]) -> int:
         argv = argv[2:]
     name = argv[0] if argv else ""
     if name in {"-h", "--help", "help"}:
-        sys.stdout.write(format_subcommand_usage())
+        sys.stdout.write(format_usage_of_all_subcommands())
         return 0
     if name not in COMMANDS and name not in SERVER_COMMANDS:
         sys.stderr.write(
-            f"There is no subcommand {name!r}.\n\n{format_subcommand_usage()}"
+            f"There is no subcommand {name!r}.\n\n{format_usage_of_all_subcommands()}"
             if name
-            else format_subcommand_usage()
+            else format_usage_of_all_subcommands()
         )
         return USAGE_ERROR
     module = SERVER_MODULE if name in SERVER_COMMANDS else COMMANDS[name][0]
@@ -103,7 +103,7 @@ def run_subcommand(argv: list[str]) -> int:
         return USAGE_ERROR
     if name in SERVER_COMMANDS:
         program, words = ("signalbox manage", argv[1:]) if name == "manage" else ("signalbox", argv)
-        sys.modules[module].run_management_command(words, program)
+        sys.modules[module].run_management_command_or_exit(words, program)
         return 0
     return int(sys.modules[module].run(argv[1:]))
 
@@ -115,7 +115,7 @@ def is_stdout_reader_gone() -> bool:
     return any(event & select.POLLERR for _, event in poller.poll(0))
 
 
-def format_subcommand_usage() -> str:
+def format_usage_of_all_subcommands() -> str:
     """Return the list of subcommands, as people read it."""
     summaries = SERVER_COMMANDS | {name: summary for name, (_, summary) in COMMANDS.items()}
     return "\n".join(

@@ -42,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
     if command:
         from coordinator.client import mcp_guard  # noqa: PLC0415 - one of the two
 
-        return mcp_guard.McpGuard(argument_list[0], command).serve_guarded_server()
+        return mcp_guard.McpGuard(argument_list[0], command).serve_guarded_server_and_exit()
     from coordinator.client import mcp_bridge  # noqa: PLC0415
 
     return mcp_bridge.GatewayBridge(

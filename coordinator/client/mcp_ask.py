@@ -67,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     server = QuestionServer()
     try:
         for line in iterate_pipe_lines(sys.stdin.buffer):
-            server.handle_mcp_message(line)
+            server.handle_and_answer_mcp_message(line)
     except LineBudgetExceeded as problem:
         sys.stderr.write(f"The client wrote {problem}.\n")
     # The client is gone: its response streams break off, which closes requests that no client was asked to wait for.
@@ -82,7 +82,7 @@ class QuestionServer:
         self._writes = threading.Lock()
         self._asking: dict[str, OpenQuestion] = {}
 
-    def handle_mcp_message(self, line: bytes) -> None:
+    def handle_and_answer_mcp_message(self, line: bytes) -> None:
         """Take one message in; what is none is passed over."""
         try:
             message = json.loads(line)
@@ -242,7 +242,7 @@ class OpenQuestion:
             **({"tool_use_id": call_id} if isinstance(call_id, str) and call_id else {}),
         }
         if skill_files.is_skill_hook(hook):
-            hook[skill_files.FIELD] = skill_files.collect_skill_shell_lines(hook)
+            hook[skill_files.FIELD] = skill_files.collect_skill_shell_report(hook)
         return hook
 
     def _poll_until_decision(

@@ -109,13 +109,15 @@ class GatewayBridge:
         while True:
             session = self._session
             try:
-                connection, answer = self._open_gateway_response("POST", line, message, session)
+                connection, answer = self._open_gateway_connection_and_response(
+                    "POST", line, message, session
+                )
                 # Nothing has run where the gateway does not know the session: it is sent once more in a new one.
                 if (
                     answer.status != 404
                     or session is None
                     or is_new_session
-                    or not self._renew_gateway_session(session)
+                    or not self._try_renew_gateway_session(session)
                 ):
                     break
                 connection.close()
@@ -154,7 +156,7 @@ class GatewayBridge:
         if body.strip():
             yield join_message_lines(body)
 
-    def _renew_gateway_session(self, session: str) -> bool:
+    def _try_renew_gateway_session(self, session: str) -> bool:
         """Begin another session in place of one that is over, as the agent began it; False where that is refused.
 
         Raises GatewayRequestFailed where it cannot be asked for.
@@ -164,7 +166,7 @@ class GatewayBridge:
                 return self._session is not None  # somebody was faster
             message, line = self._greeting
             try:
-                connection, answer = self._open_gateway_response("POST", line, message, None)
+                connection, answer = self._open_gateway_connection_and_response("POST", line, message, None)
                 with contextlib.closing(connection):
                     body = answer.read()
             except GatewayRequestFailed as problem:
@@ -178,9 +180,9 @@ class GatewayBridge:
             self._save_gateway_session(answer, body)
             if self._is_greeted:
                 greeted = {"jsonrpc": "2.0", "method": INITIALIZED}
-                self._open_gateway_response("POST", json.dumps(greeted).encode(), greeted, self._session)[
-                    0
-                ].close()
+                self._open_gateway_connection_and_response(
+                    "POST", json.dumps(greeted).encode(), greeted, self._session
+                )[0].close()
             return True
 
     def _save_gateway_session(self, answer: http.client.HTTPResponse, body: bytes) -> None:
@@ -193,10 +195,10 @@ class GatewayBridge:
         pause = FIRST_PAUSE
         while (session := self._session) is not None:
             try:
-                connection, answer = self._open_gateway_response("GET", b"", {}, session)
+                connection, answer = self._open_gateway_connection_and_response("GET", b"", {}, session)
                 with contextlib.closing(connection):
                     if answer.status != 200 and not (
-                        answer.status == 404 and self._renew_gateway_session(session)
+                        answer.status == 404 and self._try_renew_gateway_session(session)
                     ):
                         return
                     pause = FIRST_PAUSE
@@ -207,7 +209,7 @@ class GatewayBridge:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _open_gateway_response(
+    def _open_gateway_connection_and_response(
         self, method: str, line: bytes, message: dict[str, Any], session: str | None
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Send a request; return its answer as soon as it begins. Raises GatewayRequestFailed."""
@@ -312,7 +314,7 @@ def iterate_event_data(answer: http.client.HTTPResponse) -> Iterator[bytes]:
         except sse.EventTooLong as problem:
             raise http.client.HTTPException(str(problem)) from None
         for event in event_blocks:
-            data = join_message_lines(sse.extract_event_data(event))
+            data = join_message_lines(sse.extract_event_data_or_empty(event))
             if data.strip():
                 yield data
 

@@ -49,7 +49,7 @@ class McpGuard:
         self._input = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def serve_guarded_server(self) -> int:
+    def serve_guarded_server_and_exit(self) -> int:
         """Start the server and pass on what both say until one of them ends; return its exit code."""
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the command that the agent's settings name
@@ -171,7 +171,7 @@ class McpGuard:
 
     def forward_call_when_permitted(self, number: Any, call: LocalServerCall) -> None:
         try:
-            call.wait_for_permission()
+            call.wait_and_require_permission()
         except CallRefused as problem:
             reason = str(problem)
         except BaseException as problem:
@@ -235,7 +235,7 @@ class McpGuard:
         if "method" not in message:
             self.handle_server_answer(message, line)
         elif "id" in names:
-            self._requests.handle_server_request(message, line)
+            self._requests.forward_server_request_in_background(message, line)
         elif not self._requests.drop_cancelled_server_request(message):
             mcp_lines.write_stdout_line(line)
 
@@ -264,7 +264,7 @@ class McpGuard:
         self, message: dict[str, Any], line: bytes, call: LocalServerCall | None
     ) -> None:
         """Pass on an answer that asks something of the client, or say why that may not be asked."""
-        reason = self._requests.ask_policy_about_requests_to_client(message)
+        reason = self._requests.ask_for_answer_refusal_reason(message)
         if reason is None:
             mcp_lines.write_stdout_line(line)
         else:
@@ -326,7 +326,7 @@ class LocalServerCall:
         """Ask no more."""
         self.cancelled.set()
 
-    def wait_for_permission(self) -> None:
+    def wait_and_require_permission(self) -> None:
         """Return where the call may run. Raises CallRefused."""
         last, pause = time.monotonic(), FIRST_PAUSE
         while not self.cancelled.is_set():

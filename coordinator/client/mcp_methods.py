@@ -107,12 +107,14 @@ def classify_mcp_request(message: dict[str, Any]) -> RequestUse | None:
     request_members = REQUESTS.get(message.get("method", ""))
     if request_members is None:
         return None
-    if message.get("method") == "subscriptions/listen" and is_resource_subscription(message.get("params")):
+    if message.get("method") == "subscriptions/listen" and is_subscription_beyond_list_changes(
+        message.get("params")
+    ):
         return RequestUse.READ
     return request_members[0]
 
 
-def is_resource_subscription(params: Any) -> bool:
+def is_subscription_beyond_list_changes(params: Any) -> bool:
     """Say whether a subscription is to more than lists that change: to resources, or to what an extension has."""
     notifications = params.get("notifications") if isinstance(params, dict) else None
     if not isinstance(notifications, dict):
@@ -135,7 +137,7 @@ def restrict_params_of_method(method: str, params: dict[str, Any]) -> dict[str, 
     allowed_params = {name: value for name, value in params.items() if name in names}
     for name, restrict in (
         ("_meta", restrict_request_meta),
-        ("task", restrict_task_params),
+        ("task", restrict_task_to_rounded_ttl),
         ("clientInfo", restrict_client_info),
     ):
         if name in allowed_params:
@@ -162,7 +164,7 @@ def restrict_request_meta(meta: Any) -> dict[str, Any] | None:
     return drop_none_members(allowed_meta)
 
 
-def restrict_task_params(task: Any) -> dict[str, Any] | None:
+def restrict_task_to_rounded_ttl(task: Any) -> dict[str, Any] | None:
     """Return what a call of 2025-11-25 says of the task that it is to become: for how long it is kept, in few steps."""
     if not isinstance(task, dict):
         return None

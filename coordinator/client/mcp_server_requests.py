@@ -33,7 +33,7 @@ class ServerRequests:
         self._passed: dict[str, dict[str, Any]] = {}
         self._lock = threading.Lock()
 
-    def handle_server_request(self, message: dict[str, Any], line: bytes) -> None:
+    def forward_server_request_in_background(self, message: dict[str, Any], line: bytes) -> None:
         """Pass a request on where policy allows it; else answer its server."""
         key = mcp_lines.normalize_request_id(message.get("id"))
         with self._lock:
@@ -87,9 +87,9 @@ class ServerRequests:
         else:
             self.send_refusal_to_server(request, refusal)
 
-    def ask_policy_about_requests_to_client(self, message: dict[str, Any]) -> str | None:
+    def ask_for_answer_refusal_reason(self, message: dict[str, Any]) -> str | None:
         """Return why what an answer asks of the client may not reach it; None where it may."""
-        for requests in list_requests_to_client(message):
+        for requests in extract_requests_to_client(message):
             if not isinstance(requests, dict):
                 return TWO_MEANINGS
             for request in requests.values():
@@ -134,10 +134,10 @@ class ServerRequests:
 
 def has_requests_to_client(message: dict[str, Any]) -> bool:
     """Say whether an answer asks something of the client (2026-07-28)."""
-    return bool(list_requests_to_client(message))
+    return bool(extract_requests_to_client(message))
 
 
-def list_requests_to_client(message: dict[str, Any]) -> list[Any]:
+def extract_requests_to_client(message: dict[str, Any]) -> list[Any]:
     """Return the requests in a result, by their names, and in an error the addresses that a person is to open."""
     addresses = [
         {
@@ -146,18 +146,20 @@ def list_requests_to_client(message: dict[str, Any]) -> list[Any]:
         }
         if isinstance(questions, list)
         else questions
-        for error in select_members_ignoring_case([message], "error")
-        for questions in select_members_ignoring_case(
-            select_members_ignoring_case([error], "data"), "elicitations"
+        for error in list_member_values_ignoring_case([message], "error")
+        for questions in list_member_values_ignoring_case(
+            list_member_values_ignoring_case([error], "data"), "elicitations"
         )
     ]
     return (
-        select_members_ignoring_case(select_members_ignoring_case([message], "result"), "inputrequests")
+        list_member_values_ignoring_case(
+            list_member_values_ignoring_case([message], "result"), "inputrequests"
+        )
         + addresses
     )
 
 
-def select_members_ignoring_case(values: list[Any], folded_name: str) -> list[Any]:
+def list_member_values_ignoring_case(values: list[Any], folded_name: str) -> list[Any]:
     return [
         inner
         for value in values

@@ -20,7 +20,7 @@ EVERYTHING = [["hold", "*"]]
 LARGEST = 1 << 16  # bytes of the file that are read
 
 
-def parse_offline_block_list(text: str | bytes) -> list[list[str]] | None:
+def parse_block_list_or_none(text: str | bytes) -> list[list[str]] | None:
     """Return the pairs in a header or a file; None where it is not in our form."""
     try:
         lines = json.loads(text)
@@ -61,7 +61,7 @@ def load_offline_block_list(folder: str, agent: str) -> list[list[str]] | None:
     """Return what was kept of an agent; None where nothing was. What cannot be read holds everything."""
     try:
         with open(offline_block_list_path(folder, agent), "rb") as file:
-            hold_list = parse_offline_block_list(file.read(LARGEST))
+            hold_list = parse_block_list_or_none(file.read(LARGEST))
     except FileNotFoundError:
         return None
     except OSError:
@@ -71,7 +71,7 @@ def load_offline_block_list(folder: str, agent: str) -> list[list[str]] | None:
 
 def save_offline_block_list(folder: str, agent: str, reported: str) -> None:
     """Keep what the server said, where it is new. A list not in our form is left out. Raises OSError."""
-    lines = parse_offline_block_list(reported)
+    lines = parse_block_list_or_none(reported)
     if lines is not None and load_offline_block_list(folder, agent) != lines:
         settings.write_private_file(offline_block_list_path(folder, agent), json.dumps(lines).encode())
 

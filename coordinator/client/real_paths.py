@@ -28,7 +28,7 @@ NOT_OF_THE_CALL = frozenset({"session_id", "transcript_path", "hook_event_name",
 _WORD = re.compile(r"[^\s'\"`|&;<>()={}\[\],:$*?]+")
 
 
-def add_real_paths_to_hook(body: bytes, payload: Mapping[str, Any]) -> bytes:
+def build_hook_body_with_symlinks(body: bytes, payload: Mapping[str, Any]) -> bytes:
     """Return a hook's body with the links on the way to its call's paths; as it is where there are none."""
     end = body.rstrip()
     if FIELD in payload or not end.endswith(b"}"):
@@ -48,7 +48,7 @@ def collect_call_symlinks_and_completeness(payload: Mapping[str, Any]) -> tuple[
     add_symlinks_on_path(links, folder)
     folders = [folder]
     call = {name: payload[name] for name in payload if name not in NOT_OF_THE_CALL}
-    for number, word in enumerate(iterate_possible_path_texts(call)):
+    for number, word in enumerate(iterate_path_like_texts(call)):
         if number >= MAX_WORDS or len(links) > MAX_LINKS:
             return links, False
         path = os.path.expanduser(word)
@@ -59,7 +59,7 @@ def collect_call_symlinks_and_completeness(payload: Mapping[str, Any]) -> tuple[
     return links, True
 
 
-def iterate_possible_path_texts(value: object) -> Iterator[str]:
+def iterate_path_like_texts(value: object) -> Iterator[str]:
     """Yield, once each, what may be a path in the texts below a value: each short text, and the words of each."""
     seen_words: set[str] = set()
     pending = [value]

@@ -229,14 +229,14 @@ class TranscriptUploader:
     def send_files(self, agent: str, changed_files: list[ChangedTranscript]) -> None:
         """Send files in batches, and note what the server has taken after each."""
         sent_bytes, all_bytes = 0, sum(file.stamp[0] for file in changed_files)
-        for batch in iterate_transcript_batches(changed_files):
+        for batch in iterate_transcript_file_batches(changed_files):
             self.print_upload_progress(agent, sent_bytes, all_bytes)
-            self.send_transcript_batch(agent, batch)
+            self.send_transcripts_as_archive(agent, batch)
             save_sent_file_stamps(self.state_path, self.sent)
             sent_bytes += sum(file.stamp[0] for file in batch)
         self.print_upload_progress(agent, None, all_bytes)
 
-    def send_transcript_batch(self, agent: str, batch: list[ChangedTranscript]) -> None:
+    def send_transcripts_as_archive(self, agent: str, batch: list[ChangedTranscript]) -> None:
         """Send files in one archive. One that cannot be read is named, and tried again with the next import.
 
         Of an archive that the server refuses each file is sent by itself, so that one file keeps no other back.
@@ -275,7 +275,7 @@ class TranscriptUploader:
 
     def send_transcripts_one_by_one(self, agent: str, batch: list[ChangedTranscript]) -> None:
         for file in batch:
-            self.send_transcript_batch(agent, [file])
+            self.send_transcripts_as_archive(agent, [file])
 
     def mark_file_as_refused(self, file: ChangedTranscript, problem: str) -> None:
         """Name a file that cannot be sent, and do not count it as sent."""
@@ -340,7 +340,9 @@ class TranscriptUploader:
         sys.stdout.flush()
 
 
-def iterate_transcript_batches(changed_files: list[ChangedTranscript]) -> Iterator[list[ChangedTranscript]]:
+def iterate_transcript_file_batches(
+    changed_files: list[ChangedTranscript],
+) -> Iterator[list[ChangedTranscript]]:
     """Yield files together up to a size; a large one alone."""
     batch: list[ChangedTranscript] = []
     size = 0

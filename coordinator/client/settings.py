@@ -94,7 +94,7 @@ def use_settings_file_and_its_environment(path: str) -> None:
     for name in (*REMEMBERED_VARIABLES, *OTHER_VARIABLES):
         os.environ.pop(name, None)  # without HOME, `~` is the home in the system's list of users
     try:
-        stored = read_client_settings_file()
+        stored = read_client_settings_or_none()
     except NotConnected:
         return  # code that needs the settings reads them, and says what is wrong
     if stored is not None:
@@ -139,14 +139,14 @@ def resolve_client_settings(*, prefer_file: bool = False) -> ClientSettings:
     """
     url = os.environ.get(URL_VARIABLE, "").strip().rstrip("/")
     key = os.environ.get(KEY_VARIABLE, "").strip()
-    stored = read_client_settings_file()
+    stored = read_client_settings_or_none()
     if stored is None:
         if not url:
             raise NotConnected(f"Signalbox is not connected: run `signalbox connect`, or set {URL_VARIABLE}.")
-        return ClientSettings(require_server_url(url), require_sendable_key(key))
+        return ClientSettings(require_valid_server_url(url), require_sendable_key(key))
     if prefer_file:
         return ClientSettings(
-            require_server_url(stored.url),
+            require_valid_server_url(stored.url),
             require_sendable_key(stored.key),
             stored.agents,
             stored.environment,
@@ -155,11 +155,14 @@ def resolve_client_settings(*, prefer_file: bool = False) -> ClientSettings:
     if not key and (not url or url == stored.url):
         key = stored.key
     return ClientSettings(
-        require_server_url(url or stored.url), require_sendable_key(key), stored.agents, stored.environment
+        require_valid_server_url(url or stored.url),
+        require_sendable_key(key),
+        stored.agents,
+        stored.environment,
     )
 
 
-def read_client_settings_file() -> ClientSettings | None:
+def read_client_settings_or_none() -> ClientSettings | None:
     """Return what the settings file says, None where there is none. Raises NotConnected."""
     path = client_settings_path()
     try:
@@ -174,7 +177,7 @@ def read_client_settings_file() -> ClientSettings | None:
             value = json.loads(file.read(LARGEST))
         except (ValueError, RecursionError):
             value = None
-    settings = parse_client_settings(value)
+    settings = parse_client_settings_or_none(value)
     if settings is None:
         raise NotConnected(f"{path} cannot be understood. Run `signalbox connect` again.")
     return settings
@@ -215,7 +218,7 @@ def xdg_base_folder(variable: str, below_home: str) -> str:
     return folder_name if os.path.isabs(folder_name) else os.path.join(os.path.expanduser("~"), below_home)
 
 
-def parse_client_settings(value: Any) -> ClientSettings | None:
+def parse_client_settings_or_none(value: Any) -> ClientSettings | None:
     if not isinstance(value, dict):
         return None
     url, key, agents = value.get("url"), value.get("key", ""), value.get("agents", {})
@@ -233,7 +236,7 @@ def parse_client_settings(value: Any) -> ClientSettings | None:
     return ClientSettings(url.strip().rstrip("/"), key.strip(), agent_tables, environment)
 
 
-def require_server_url(url: str) -> str:
+def require_valid_server_url(url: str) -> str:
     try:
         ServerAddress(url)
     except ValueError:

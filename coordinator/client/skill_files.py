@@ -44,7 +44,7 @@ def is_skill_hook(payload: Mapping[str, Any]) -> bool:
     return name in {"PreToolUse", "PermissionRequest"} and payload.get("tool_name") == TOOL
 
 
-def collect_skill_shell_lines(payload: Mapping[str, Any], *, is_registered: bool = True) -> dict[str, Any]:
+def collect_skill_shell_report(payload: Mapping[str, Any], *, is_registered: bool = True) -> dict[str, Any]:
     """Return what is known of the shell lines that such a hook's skill or command runs while it is loaded.
 
     `held` is true where the program itself reports each line to a hook, and ours `is_registered` for it. Otherwise
@@ -52,7 +52,7 @@ def collect_skill_shell_lines(payload: Mapping[str, Any], *, is_registered: bool
     """
     if is_registered and parent_executable_contains_bytes(OWN_HOOK, os.getppid()):
         return {"held": True}
-    name, arguments = parse_skill_call(payload)
+    name, arguments = parse_skill_name_and_arguments(payload)
     if name is None:
         return {"problem": "The hook does not say which skill it is about.", "lines": [], "files": []}
     if payload.get("expansion_type") == "mcp_prompt":
@@ -60,7 +60,9 @@ def collect_skill_shell_lines(payload: Mapping[str, Any], *, is_registered: bool
         return {"problem": reason, "lines": [], "files": []}
     search = SkillFileSearch(time.monotonic() + SEARCH_SECONDS)
     cwd = payload.get("cwd")
-    texts = search.find_skill_texts(name, cwd if isinstance(cwd, str) and os.path.isabs(cwd) else os.getcwd())
+    texts = search.find_skill_paths_and_texts(
+        name, cwd if isinstance(cwd, str) and os.path.isabs(cwd) else os.getcwd()
+    )
     lines: list[str] = []
     for _, text in texts:
         lines += [line for line in extract_shell_lines(text) if line not in lines]
@@ -93,7 +95,7 @@ def is_skill_hook_registered(file: object) -> bool:
         return False
 
 
-def parse_skill_call(payload: Mapping[str, Any]) -> tuple[str | None, str]:
+def parse_skill_name_and_arguments(payload: Mapping[str, Any]) -> tuple[str | None, str]:
     if payload.get("hook_event_name") == EXPANSION:
         name, arguments = payload.get("command_name"), payload.get("command_args")
     else:
@@ -166,7 +168,7 @@ class SkillFileSearch:
         self._seen_paths: set[str] = set()
         self.problem = ""
 
-    def find_skill_texts(self, name: str, cwd: str) -> list[tuple[str, str]]:
+    def find_skill_paths_and_texts(self, name: str, cwd: str) -> list[tuple[str, str]]:
         """Return the files that may be meant by a name, and their contents."""
         skill_texts: list[tuple[str, str]] = []
         folded_name = name.casefold()

@@ -48,7 +48,7 @@ class UnsentHook:
         return json.dumps(content).encode() + b"\n" + binascii.b2a_base64(self.body)
 
 
-def parse_spool_content(content: bytes) -> UnsentHook | None:
+def parse_spooled_hook_or_none(content: bytes) -> UnsentHook | None:
     head, _, body = content.partition(b"\n")
     try:
         decoded = json.loads(head)
@@ -108,7 +108,7 @@ class HookSpool:
 
         Does nothing where another process is sending. Raises OSError.
         """
-        with self._try_sender_lock() as is_only_sender:
+        with self._try_sender_lock_during_block() as is_only_sender:
             while is_only_sender and (numbers := self.list_hook_numbers()):
                 for number in numbers:
                     spooled_hook = self.read_spooled_hook(number)
@@ -155,7 +155,7 @@ class HookSpool:
     def read_spooled_hook(self, number: int) -> UnsentHook | None:
         try:
             with open(self.hook_file_path(number), "rb") as file:
-                return parse_spool_content(file.read(2 * LARGEST))
+                return parse_spooled_hook_or_none(file.read(2 * LARGEST))
         except OSError:
             return None
 
@@ -164,19 +164,19 @@ class HookSpool:
             os.unlink(self.hook_file_path(number))
 
     @contextlib.contextmanager
-    def _try_sender_lock(self) -> Iterator[bool]:
+    def _try_sender_lock_during_block(self) -> Iterator[bool]:
         """Be the one that sends; False where another one is, and stays so."""
         make_private_folder(self._folder)
         descriptor = os.open(
             os.path.join(self._folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600
         )
         try:
-            yield try_acquire_spool_lock(descriptor)
+            yield acquire_spool_lock_within_timeout(descriptor)
         finally:
             os.close(descriptor)
 
 
-def try_acquire_spool_lock(descriptor: int) -> bool:
+def acquire_spool_lock_within_timeout(descriptor: int) -> bool:
     until = time.monotonic() + LOCK_WITHIN
     while True:
         try:

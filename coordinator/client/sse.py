@@ -37,7 +37,7 @@ class EventSplitter:
         complete_blocks, begin = [], 0
         while (end := _END.search(self._rest, self._looked)) is not None:
             complete_blocks.append(bytes(self._rest[begin : end.end()]))
-            require_event_line_limit(complete_blocks[-1])
+            require_event_line_count_limit(complete_blocks[-1])
             begin = self._looked = end.end()
         del self._rest[:begin]
         self._looked = max(0, len(self._rest) - 3)
@@ -46,7 +46,7 @@ class EventSplitter:
         return complete_blocks
 
 
-def require_event_line_limit(event: bytes) -> None:
+def require_event_line_count_limit(event: bytes) -> None:
     if event.count(b"\n") + event.count(b"\r") - event.count(b"\r\n") > MAX_LINES:
         raise EventTooLong(f"an event of more than {MAX_LINES} lines")
 
@@ -67,7 +67,7 @@ class StreamPosition:
                 self.retry = int(value) / 1000
 
 
-def extract_event_data(event: bytes) -> bytes:
+def extract_event_data_or_empty(event: bytes) -> bytes:
     """Return the event's data; nothing for a comment or an event without any."""
     lines = []
     for line in _LINES.split(event):
@@ -83,6 +83,6 @@ def replace_event_data(event: bytes, data: bytes) -> bytes:
     return b"\n".join([*other_lines, b"data: " + data, b"", b""])
 
 
-def build_sse_event(data: bytes) -> bytes:
+def build_sse_message_event(data: bytes) -> bytes:
     """Return one event of a message."""
     return b"event: message\ndata: " + data + b"\n\n"

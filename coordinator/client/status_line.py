@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
     limits = extract_subscription_limits(document)
     code = 0
     if command := [word for word in arguments if word != "--"]:
-        code = run_personal_status_line(command, text)
+        code = print_personal_status_line(command, text)
     else:
         sys.stdout.write(format_status_line(document, limits))
     sys.stdout.flush()
@@ -92,7 +92,7 @@ def format_status_line(document: Any, limits: list[dict[str, Any]]) -> str:
     return "".join(character for character in line if character.isprintable())
 
 
-def run_personal_status_line(command: list[str], text: bytes) -> int:
+def print_personal_status_line(command: list[str], text: bytes) -> int:
     """Run the person's own status line with the same input; return its exit code."""
     sys.stdout.flush()
     is_shell = len(command) == 1

@@ -15,6 +15,6 @@ def escape_tool_name(name: str) -> str:
     return "".join(sign if sign in _PLAIN else "_" for sign in name)
 
 
-def mcp_call_name(server: str, tool: str) -> str:
+def build_mcp_call_name(server: str, tool: str) -> str:
     """Return the name of a call of this server's tool."""
     return f"{PREFIX}{escape_tool_name(server)}__{escape_tool_name(tool)}"

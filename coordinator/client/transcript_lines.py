@@ -56,7 +56,7 @@ class TranscriptPatterns:
         self.latest = re.compile(latest) if latest else None
 
 
-def add_transcript_lines_to_hook(
+def build_hook_body_with_transcript(
     body: bytes, payload: Mapping[str, Any], patterns: TranscriptPatterns
 ) -> bytes:
     """Return a hook's body with the lines of its transcript; as it is where there is none that can be read."""
@@ -108,7 +108,7 @@ def select_transcript_lines(tail: list[bytes], patterns: TranscriptPatterns) -> 
             latest = None
         elif not is_prompt and not patterns.line.search(line):
             continue
-        text = select_line_fields(line, patterns.fields)
+        text = serialize_line_fields(line, patterns.fields)
         size += len(text)
         if size > LARGEST_LINES:
             break
@@ -117,7 +117,7 @@ def select_transcript_lines(tail: list[bytes], patterns: TranscriptPatterns) -> 
     return lines[::-1] if begun else []
 
 
-def select_line_fields(line: bytes, fields: tuple[str, ...]) -> str:
+def serialize_line_fields(line: bytes, fields: tuple[str, ...]) -> str:
     if not fields:
         return line.decode()
     try:

@@ -22,13 +22,13 @@ class AgentTranscriptLocation:
         self.name, self.home_in, self.home, self.folders = name, home_in, home, folders
         self.is_transcript: Callable[[str], object] = re.compile(pattern).search
 
-    def find_agent_home_folder(self, environment: Mapping[str, str]) -> str:
+    def agent_home_folder(self, environment: Mapping[str, str]) -> str:
         """Return the folder in which the agent's folders are."""
         return environment.get(self.home_in) or os.path.join(os.path.expanduser("~"), self.home)
 
     def iterate_files(self, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Yield each transcript's path from the home on, and its full path."""
-        home = self.find_agent_home_folder(environment)
+        home = self.agent_home_folder(environment)
         for folder in self.folders:
             for base, folders, files in os.walk(os.path.join(home, folder)):
                 folders.sort()

@@ -89,7 +89,9 @@ def write_demo_message(
         id=f"msg_{uuid.UUID(int=dice.getrandbits(128)).hex}", agent_id=agent, user_id=person
     )
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text.strip()}]
-    attachment = build_demo_attachment(dice, team, message, attached.strip(), at) if attached else None
+    attachment = (
+        build_unsaved_demo_attachment(dice, team, message, attached.strip(), at) if attached else None
+    )
     if attachment is not None:
         kind = "image" if attachment.mime_type == "image/png" else "file"
         blocks.append(
@@ -108,7 +110,7 @@ def write_demo_message(
         attachment.save(force_insert=True)
 
 
-def build_demo_attachment(
+def build_unsaved_demo_attachment(
     dice: Random, team: Team, message: ChatMessage, kind: str, at: datetime
 ) -> ChatAttachment:
     """Return a chart (PNG) or a log file (text), small enough to stand in the row."""

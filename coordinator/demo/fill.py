@@ -91,7 +91,7 @@ def has_existing_application_data() -> bool:
 
 def explain_why_demo_may_not_decide() -> str | None:
     """Return why made-up people may not decide here; None where the demo filled the database and works in it alone."""
-    if not did_demo_fill_empty_database():
+    if not has_demo_filled_empty_database():
         return "the demo did not fill this database while it was empty"
     foreign_key = ApiKey.objects.exclude(created_by=str(system_actor("demo"))).order_by("id").first()
     if foreign_key is not None:
@@ -102,7 +102,7 @@ def explain_why_demo_may_not_decide() -> str | None:
     return None
 
 
-def did_demo_fill_empty_database() -> bool:
+def has_demo_filled_empty_database() -> bool:
     """Say whether Signalbox wrote that the demo filled this database, and nobody that it was in use then.
 
     An entry that another program wrote, or that came with an import, proves nothing and spoils the proof.
@@ -328,7 +328,7 @@ def generate_story_events(story: SessionStory) -> Iterator[tuple[Event, EventCon
     yield build_story_event_with_context(story, story.begins, "session_start")
     for moment in story.moments:
         if isinstance(moment.step, MessageStep):
-            yield build_message_event_with_context(story, moment, moment.step)
+            yield build_message_event_and_context(story, moment, moment.step)
         elif isinstance(moment.step, PointStep):
             point = build_story_event_with_context(
                 story, moment.at, moment.step.event_type, tool_input=moment.step.about
@@ -345,7 +345,7 @@ def generate_story_events(story: SessionStory) -> Iterator[tuple[Event, EventCon
         )
 
 
-def build_message_event_with_context(
+def build_message_event_and_context(
     story: SessionStory, moment: TimedStep, step: MessageStep
 ) -> tuple[Event, EventContext]:
     """Return the event of something said; an assistant's words carry their tokens."""

@@ -161,7 +161,7 @@ def run_demo_fleet(url: str, *, say: WriteLine, unanswered: str | None) -> None:
                 url, demo_keys.create_demo_key(name, ["agent"], demo_agent_id(team, trade)), team.hostname
             ),
         )
-        for name, team, trade in assign_demo_terminals()
+        for name, team, trade in list_demo_terminal_assignments()
     ]
     connection.close()
     works: list[Callable[[], None]] = [lambda: run_heartbeat_loop(fleet)]
@@ -220,7 +220,7 @@ class DemoKeys:
             )
 
 
-def assign_demo_terminals() -> list[tuple[str, Team, Trade]]:
+def list_demo_terminal_assignments() -> list[tuple[str, Team, Trade]]:
     """Return each agent program with the agent that runs in it, at somebody's terminal."""
     trades = [trade for trade in TRADES if trade.name in TERMINAL_TRADES]
     return [
@@ -233,11 +233,11 @@ def run_heartbeat_loop(fleet: DemoFleet) -> None:
     """Send each agent's heartbeat; those that people switched off send none, and get no work."""
     while not fleet.over.is_set():
         with contextlib.suppress(OSError, DemoRequestRefused):
-            refresh_power_and_send_heartbeats(fleet)
+            refresh_enabled_and_send_heartbeats(fleet)
         fleet.over.wait(HEARTBEAT_EVERY)
 
 
-def refresh_power_and_send_heartbeats(fleet: DemoFleet) -> None:
+def refresh_enabled_and_send_heartbeats(fleet: DemoFleet) -> None:
     enabled = {
         agent_row["id"]: agent_row["enabled"]
         for agent_row in fleet.request_with_retries("GET", "/api/agents")
@@ -346,7 +346,7 @@ class DemoExecutor:
         try:
             self.report_demo_run("started")
             self.bind_demo_session()
-            end = self.perform_demo_task()
+            end = self.perform_task_returning_end_step()
         except (OSError, DemoRequestRefused) as problem:
             if not self.fleet.over.is_set():
                 self.fleet.say(f"{self.run_id}: {problem}")
@@ -362,7 +362,7 @@ class DemoExecutor:
                 self.send_demo_event(event_type="session_stop", exit_code=0, reason="completed")
                 self.report_demo_run("completed", status="success")
 
-    def perform_demo_task(self) -> EndStep:
+    def perform_task_returning_end_step(self) -> EndStep:
         """Take the steps of a task that fits the agent; return how it ended."""
         trade = next((t for t in TRADES if self.agent_name.endswith(f"-{t.name}")), TRADES[0])
         self.send_demo_event(
@@ -373,12 +373,12 @@ class DemoExecutor:
         for step in steps:
             if self.run_id in self.fleet.stopped_runs or self.fleet.over.is_set():
                 return EndStep("stopped")
-            end = self.perform_step_and_return_end(step)
+            end = self.perform_step_returning_end_step(step)
             if end is not None:
                 return end
         return EndStep()
 
-    def perform_step_and_return_end(self, step: Step) -> EndStep | None:
+    def perform_step_returning_end_step(self, step: Step) -> EndStep | None:
         if isinstance(step, EndStep):
             return step
         if isinstance(step, MessageStep):
@@ -391,7 +391,7 @@ class DemoExecutor:
         elif isinstance(step, DelegationStep):
             self.order_and_await_child_run(step)
         else:
-            return self.request_and_await_demo_permission(step)
+            return self.request_permission_then_simulate_call(step)
         return None
 
     def simulate_and_report_demo_call(self, step: ToolCallStep, error: str | None = None) -> None:
@@ -409,7 +409,7 @@ class DemoExecutor:
             event_type="post_tool", tool_output=None if failed else step.output, error=failed, **about
         )
 
-    def request_and_await_demo_permission(self, step: PermissionStep) -> EndStep | None:
+    def request_permission_then_simulate_call(self, step: PermissionStep) -> EndStep | None:
         """Ask a person and wait for the word; a no ends the work."""
         body = {
             "plugin_id": step.plugin,

@@ -12,7 +12,7 @@ from coordinator.demo.cast import PEOPLE, SERVERS, TEAMS, TRADES, DemoMcpServer,
 from coordinator.identity.actors import Actor
 from coordinator.mcp.servers.tools import ToolDefinition, ToolListing
 from coordinator.models import Grant, McpServer
-from coordinator.policy.rules.tool_rules import DecisionRule, load_saved_tool_rules, tool_rules_version
+from coordinator.policy.rules.tool_rules import DecisionRule, digest_tool_rules, load_saved_tool_rules
 
 # Which trades use which server; who is not named falls to the server's default policy.
 USERS = {
@@ -74,7 +74,7 @@ RULES = (
 def write_demo_policy(dice: Random, now: datetime) -> None:
     """Write servers, rules and grants, each grant with the audit row of its giving."""
     if not load_saved_tool_rules():  # nobody's own rules are replaced
-        tool_rules.replace_tool_rules(RULES, seen_version=tool_rules_version([]), actor=LISTER, now=now - OLD)
+        tool_rules.replace_tool_rules(RULES, seen_version=digest_tool_rules([]), actor=LISTER, now=now - OLD)
     McpServer.objects.bulk_create(
         [
             McpServer(

@@ -25,7 +25,7 @@ class AgentProgramFormat:
     describes: bool = False
 
 
-def convert_call_to_codex(call: ToolCallStep) -> ToolCallStep | None:
+def build_codex_call_or_none(call: ToolCallStep) -> ToolCallStep | None:
     """Return a call as Codex makes it: nearly all is a command, and an edit is a patch."""
     if call.tool == "Bash" or call.tool.startswith("mcp__"):
         return replace(call, output=plain_tool_output(call.output))
@@ -70,7 +70,7 @@ def plain_tool_output(output: Any) -> Any:
 
 PROGRAMS = {
     "claude-code": AgentProgramFormat("prompt_id", reports_messages=True, fails="PostToolUseFailure"),
-    "codex": AgentProgramFormat("turn_id", convert_call_to_codex, describes=True),
+    "codex": AgentProgramFormat("turn_id", build_codex_call_or_none, describes=True),
 }
 
 

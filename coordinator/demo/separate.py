@@ -32,7 +32,7 @@ def run_separate_demo(port: int, *, seed: int, days: int, say: WriteLine) -> int
         signal.SIGINT,
         signal.SIGTERM,
     ):  # a shell starts what it puts into the background without the first
-        signal.signal(ending, interrupt_demo)
+        signal.signal(ending, raise_keyboard_interrupt)
     with tempfile.TemporaryDirectory(prefix="signalbox-demo-") as folder:
         environment = build_demo_environment(folder, port)
         fill = [*management_command_argv_prefix(), "demo", "--seed", str(seed), "--days", str(days)]
@@ -49,7 +49,7 @@ def run_separate_demo(port: int, *, seed: int, days: int, say: WriteLine) -> int
             return 0
 
 
-def interrupt_demo(_signal: int, _frame: object) -> None:
+def raise_keyboard_interrupt(_signal: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 

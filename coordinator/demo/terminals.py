@@ -104,7 +104,7 @@ class DemoTerminal:
         }
         decision = self.post_terminal_hook("PreToolUse", about).get("permissionDecision")
         if decision is None and permission_step is not None:
-            decision = self.request_terminal_permission(about, permission_step)
+            decision = self.request_and_await_terminal_verdict(about, permission_step)
         if decision not in {None, "allow"}:
             self.report_terminal_message(
                 MessageStep("assistant", "I may not do that; everything else is done, and I leave it there.")
@@ -119,7 +119,9 @@ class DemoTerminal:
             )
         return True
 
-    def request_terminal_permission(self, about: dict[str, Any], permission_step: PermissionStep) -> str:
+    def request_and_await_terminal_verdict(
+        self, about: dict[str, Any], permission_step: PermissionStep
+    ) -> str:
         """Ask as the program asks its own person, who looks at Signalbox; no answer is a no."""
         sent_input = about["tool_input"] | (
             {"description": permission_step.why} if self.program.describes else {}

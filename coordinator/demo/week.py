@@ -108,12 +108,12 @@ class WeekPlanner:
         for team in TEAMS:
             for trade in TRADES:
                 for _nth in range(self.dice.randint(SESSIONS_PER_AGENT - 3, SESSIONS_PER_AGENT + 3)):
-                    self.add_story(team, trade, self.choose_working_time())
+                    self.compose_and_add_story(team, trade, self.choose_working_time())
         for _nth in range(OPEN_QUESTIONS):
             self.add_story_with_open_request()
         for _nth in range(AT_WORK):
             team, trade = self.dice.choice(TEAMS), self.dice.choice(TRADES)
-            self.add_story(team, trade, self.now - timedelta(seconds=self.dice.uniform(20, 70)))
+            self.compose_and_add_story(team, trade, self.now - timedelta(seconds=self.dice.uniform(20, 70)))
         self.stories.sort(key=lambda story: story.begins)
         return self.stories
 
@@ -140,7 +140,7 @@ class WeekPlanner:
             self.stories.append(story)
             return
 
-    def add_story(
+    def compose_and_add_story(
         self, team: Team, trade: Trade, begins: datetime, parent: SessionStory | None = None, prompt: str = ""
     ) -> SessionStory:
         story = StoryWriter(self, team, trade, begins, parent=parent, prompt=prompt).compose_session_story()
@@ -228,7 +228,7 @@ class StoryWriter:
         )
 
     def add_request_and_report_continuation(self, step: PermissionStep) -> bool:
-        question = self.plan_story_request(step)
+        question = self.plan_request_outcome(step)
         self.story.questions.append(question)
         if question.verdict == "pending":
             self.story.moments.append(
@@ -253,7 +253,7 @@ class StoryWriter:
         self.end_story(EndStep())
         return False
 
-    def plan_story_request(self, step: PermissionStep) -> PlannedRequest:
+    def plan_request_outcome(self, step: PermissionStep) -> PlannedRequest:
         """Decide how a question ends: mostly yes, sometimes no, now and then not at all."""
         requested_at = self.clock
         waits = timedelta(
@@ -279,7 +279,9 @@ class StoryWriter:
     def add_child_and_report_continuation(self, step: DelegationStep) -> bool:
         trade = next(trade for trade in TRADES if trade.name == step.trade)
         begins = self.clock
-        child = self.week.add_story(self.story.team, trade, begins, parent=self.story, prompt=step.prompt)
+        child = self.week.compose_and_add_story(
+            self.story.team, trade, begins, parent=self.story, prompt=step.prompt
+        )
         arguments = {"agent_name": child.story_blueprint_name, "prompt": step.prompt, "mode": "sync"}
         answer = [{"type": "text", "text": f"Session {child.session_id} {child.status}"}]
         call = ToolCallStep("mcp__agents__start_agent_session", arguments, answer)

@@ -19,7 +19,7 @@ from coordinator.sessions.reports import MODEL_REQUEST
 MOST_LINES = 2_000
 
 
-def build_assistant_events_of_attached_lines(
+def build_speech_and_usage_events(
     hook: AgentHook, reader: LineReader, *, with_tokens: bool
 ) -> list[DedupedEvent]:
     """Return what the assistant said in the lines that came along with a hook.
@@ -29,19 +29,19 @@ def build_assistant_events_of_attached_lines(
     kinds = {"message", MODEL_REQUEST} if with_tokens else {"message"}
     return [
         event
-        for event in convert_attached_lines_to_events(hook.fields[FIELD], hook.session, reader)
+        for event in iterate_events_of_attached_lines(hook.fields[FIELD], hook.session, reader)
         if event.event_type in kinds and event.role in {None, "assistant"}
     ]
 
 
-def find_attached_usage_limits(lines: object, reader: LineReader, now: datetime) -> ImportedLine | None:
+def find_attached_usage_limit_line(lines: object, reader: LineReader, now: datetime) -> ImportedLine | None:
     """Return the line with the limits of a subscription that came along with a hook; None where none has any."""
-    for _ in convert_attached_lines_to_events(lines, "", reader):
+    for _ in iterate_events_of_attached_lines(lines, "", reader):
         pass  # the reader remembers the limits
-    return next((line for line in reader.build_end_of_file_lines(now) if line.limits), None)
+    return next((line for line in reader.flush_pending_file_lines(now) if line.limits), None)
 
 
-def convert_attached_lines_to_events(
+def iterate_events_of_attached_lines(
     lines: object, session: str, reader: LineReader
 ) -> Iterator[DedupedEvent]:
     """Yield the events of these lines; those that are not understood, or of another session, are left out."""

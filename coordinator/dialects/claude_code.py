@@ -162,7 +162,7 @@ _REFUSED = re.compile(
 )
 
 
-def claude_refusal_error_or_none(text: str) -> str | None:
+def claude_code_refusal_or_none(text: str) -> str | None:
     """Return an error that says who refused a call, where these words of its result report a refusal; else None."""
     return f"Refused by Claude Code itself: {text}" if _REFUSED.match(text[:4_000]) else None
 
@@ -263,7 +263,7 @@ def build_claude_prompt_events(build: HookEventBuilder) -> list[DedupedEvent]:
     notices = parse_task_notices(build.hook.text_field("prompt") or "")
     if not notices:
         return hooks.build_prompt_events(build)
-    claims = hooks.prompt_claim_origins(build.hook)
+    claims = hooks.prompt_dedup_origins(build.hook)
     session = build.hook.session
     return [
         build.build_hook_event(
@@ -283,7 +283,7 @@ def build_claude_batch_result_events(build: HookEventBuilder) -> list[DedupedEve
         if not isinstance(call, dict) or not isinstance(call.get("tool_use_id"), str):
             continue
         tool_response = call.get("tool_response")
-        error = claude_refusal_error_or_none(tool_response) if isinstance(tool_response, str) else None
+        error = claude_code_refusal_or_none(tool_response) if isinstance(tool_response, str) else None
         batch_results.append(
             build.build_hook_event(
                 "post_tool",
@@ -366,13 +366,13 @@ class ClaudeCodeDialect(Dialect):
     subjects = SUBJECTS
     detail_fields = ("permission_mode",)
 
-    def copy_hook_with_separate_shell_lines(self, hook: AgentHook) -> AgentHook:
+    def copy_hook_marking_separate_lines(self, hook: AgentHook) -> AgentHook:
         """Return the hook as one whose shell lines each come with a hook of their own."""
         return replace(hook, fields=hook.fields | {SKILL_FIELD: {"held": True}})
 
-    def add_call_details(self, hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
+    def copy_call_with_details(self, hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
         """Return the call with the rules that Claude Code offers, and the skill whose command it is."""
-        call = super().add_call_details(hook, call)
+        call = super().copy_call_with_details(hook, call)
         suggestions = hook.fields.get("permission_suggestions")
         offered = suggestions if isinstance(suggestions, list) else []
         skill = {"skill": hook.text_field("command_name")} if hook.name == SKILL_COMMAND else {}

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from coordinator.dialects.claude_code import (
     NOTICE,
     TaskNotice,
-    claude_refusal_error_or_none,
+    claude_code_refusal_or_none,
     is_call_running_in_background,
     parse_task_notices,
     split_text_at_xml_tag,
@@ -27,12 +27,12 @@ from coordinator.dialects.claude_code import SOURCE as PROGRAM
 from coordinator.dialects.hooks import (
     TYPED,
     assistant_text_origin,
+    build_text_dedup_origins,
     decode_json_for_storage,
     format_value_as_text,
     hook_reported_result_origins,
     make_event_origin,
     make_text_block,
-    text_origins_around_minute,
     wrap_non_object_value,
 )
 from coordinator.dialects.rewinds import build_rewind_event_input
@@ -181,12 +181,16 @@ class ClaudeTranscriptReader:
         meaning = _MEANINGS.get(kind or "")
         if meaning is None:
             raise UnknownLineKind(f"type {kind:.60}" if kind else "no type")
-        self.at = line.occurred_at or self.at
+        self.at = line.occurred_at_text or self.at
         if kind == "assistant":
             self.remember_model_request(line)
         events = list(meaning(line))
         is_prompt = kind == "user" and any(event.event.role == "user" for event in events)
-        left = self.tree.find_rewind_before_prompt(line.parent_uuid, line.occurred_at) if is_prompt else None
+        left = (
+            self.tree.find_rewind_before_prompt(line.parent_uuid, line.occurred_at_text)
+            if is_prompt
+            else None
+        )
         self.add_line_to_conversation_tree(line, is_spoken=is_prompt or kind == "assistant")
         if left is not None:
             events.insert(0, line.build_rewind_event(left))
@@ -195,7 +199,7 @@ class ClaudeTranscriptReader:
     def add_line_to_conversation_tree(self, line: ClaudeTranscriptLine, *, is_spoken: bool = False) -> None:
         """Record the position of a line in the session's own conversation."""
         if (uuid := line.text_field("uuid")) and line.subagent_label is None:
-            self.tree.add_line(uuid, ConversationLine(line.parent_uuid, line.occurred_at, is_spoken))
+            self.tree.add_line(uuid, ConversationLine(line.parent_uuid, line.occurred_at_text, is_spoken))
 
     def unwrap_subagent_progress_line(self, line: ClaudeTranscriptLine) -> ClaudeTranscriptLine | None:
         """Return the line of a sub-agent that a progress line of its session holds; None for any other line."""
@@ -228,7 +232,7 @@ class ClaudeTranscriptReader:
         ]
         return [line.to_imported_line(calls)] if calls else []
 
-    def build_end_of_file_lines(self, now: datetime) -> list[ImportedLine]:
+    def flush_pending_file_lines(self, now: datetime) -> list[ImportedLine]:
         """Return what is left at the file's end: titles, and the last requests, unless their answers are being written.
 
         A summary may be in the file of the session that came after: it counts where its conversation does.
@@ -273,7 +277,7 @@ class ClaudeTranscriptReader:
             build_model_request_usage_line(
                 line, message_id, tokens, claude_extra_usage_detail(usage, tokens)
             ),
-            instants.parse_instant_or_none(line.occurred_at),
+            instants.parse_instant_or_none(line.occurred_at_text),
             done,
         )
 
@@ -342,7 +346,7 @@ class ClaudeTranscriptLine:
         return self.text_field("sessionId") or self.reader.session
 
     @cached_property
-    def occurred_at(self) -> str:
+    def occurred_at_text(self) -> str:
         """When it happened, in canonical form; unchanged where it cannot be read."""
         text = self.text_field("timestamp") or self.reader.at
         moment = instants.parse_instant_or_none(text)
@@ -392,7 +396,7 @@ class ClaudeTranscriptLine:
             facts = {name: self.text_field(name) for name in FACTS}
             reader.reported_facts = raw, {name: fact for name, fact in facts.items() if fact}
         return ImportedLine(
-            self.claude_session_id, self.line_origin, self.occurred_at, reader.reported_facts[1], events
+            self.claude_session_id, self.line_origin, self.occurred_at_text, reader.reported_facts[1], events
         )
 
     def build_line_event(
@@ -404,7 +408,7 @@ class ClaudeTranscriptLine:
         event = DedupedEvent(
             event_type=event_type,
             session_id="",
-            timestamp=self.occurred_at,
+            timestamp=self.occurred_at_text,
             prompt_id=self.text_field("promptId") or self.reader.prompt_id,
             source=SOURCE,
             late=True,
@@ -430,8 +434,8 @@ class ClaudeTranscriptLine:
         model = self.message_model if role == "assistant" else None
         typed = role == "user" and self.subagent_label is None
         claims = (
-            text_origins_around_minute(
-                TYPED, self.claude_session_id, join_block_texts(shown_blocks), self.occurred_at
+            build_text_dedup_origins(
+                TYPED, self.claude_session_id, join_block_texts(shown_blocks), self.occurred_at_text
             )
             if typed
             else ()
@@ -460,13 +464,13 @@ def build_model_request_usage_line(
         usage=detail,
         **{name: tokens[name] for name in _TOKENS},
     )
-    return ImportedLine(line.claude_session_id, also[1], line.occurred_at, {}, [event])
+    return ImportedLine(line.claude_session_id, also[1], line.occurred_at_text, {}, [event])
 
 
 # --- who says what ----------------------------------------------------------------------------------------
 
 
-def convert_assistant_line_to_events(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
+def iterate_assistant_line_events(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
     content = line.api_message.get("content")
     for number, block in enumerate(content if isinstance(content, list) else [content]):
         kind = str(block.get("type")) if isinstance(block, dict) else ""
@@ -526,7 +530,7 @@ def remember_and_build_claude_call(
     )
 
 
-def convert_user_line_to_events(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
+def iterate_user_line_events(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
     if line.text_field("promptId") and line.subagent_label is None:
         line.reader.prompt_id = line.text_field("promptId")
     yield from iterate_claude_user_block_events(line, line.api_message.get("content"))
@@ -561,7 +565,7 @@ def iterate_claude_user_text_events(
 ) -> Iterator[ImportedEvent]:
     """Yield what a person said, or what Claude Code put in their place, which is the system's."""
     if notices := parse_task_notices(text):
-        yield from build_background_task_end_events(line, notices, number)
+        yield from iterate_background_task_end_events(line, notices, number)
         return
     if (command := split_text_at_xml_tag(text, "command-name")) is not None:
         _, arguments, _ = split_text_at_xml_tag(text, "command-args") or ("", "", "")
@@ -598,7 +602,7 @@ def is_only_injected_context(text: str) -> bool:
     return position > 0 and not text[position:].strip()
 
 
-def build_background_task_end_events(
+def iterate_background_task_end_events(
     line: ClaudeTranscriptLine, notices: list[TaskNotice], number: int
 ) -> Iterator[ImportedEvent]:
     """Yield the ends of calls that went on in the background, in the form that hooks report."""
@@ -636,14 +640,14 @@ def pop_call_and_build_result(
         values["duration_ms"] = token_count_or_zero(took) or None
     content = block.get("content")
     if block.get("is_error") is True:
-        values["error"] = claude_tool_error(content, outcome)
+        values["error"] = describe_claude_tool_error(content, outcome)
     else:
         values["tool_output"] = content if structured is None else structured
         values["reason"] = IN_BACKGROUND if is_call_running_in_background(structured) else None
     return line.build_line_event("post_tool", number, **values)
 
 
-def claude_tool_error(content: Any, outcome: Any) -> str:
+def describe_claude_tool_error(content: Any, outcome: Any) -> str:
     blocks = content if isinstance(content, list) else [content]
     error_text = "\n".join(
         text for block in blocks if (text := claude_block_text(block))
@@ -653,14 +657,14 @@ def claude_tool_error(content: Any, outcome: Any) -> str:
     if outcome == REJECTED:
         return f"Rejected in the terminal. {error_text}".strip()
     return (
-        claude_refusal_error_or_none(error_text)
+        claude_code_refusal_or_none(error_text)
         or error_text
         or format_value_as_text(outcome)
         or "The call failed."
     )
 
 
-def convert_attachment_line_to_events(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
+def iterate_attachment_line_events(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
     """Of what Claude Code attached for the model, what a person typed while it worked, and tasks that ended then."""
     attachment = line.fields.get("attachment")
     if not isinstance(attachment, dict) or attachment.get("type") != "queued_command":
@@ -671,10 +675,10 @@ def convert_attachment_line_to_events(line: ClaudeTranscriptLine) -> Iterator[Im
         attachment.get("commandMode") == NOTICE
         and (text := claude_block_text(attachment.get("prompt"))) is not None
     ):
-        yield from build_background_task_end_events(line, parse_task_notices(text), 0)
+        yield from iterate_background_task_end_events(line, parse_task_notices(text), 0)
 
 
-def convert_system_line_to_events(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
+def iterate_system_line_events(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
     kind = line.text_field("subtype")
     if kind in QUIET_SYSTEM:
         return
@@ -683,7 +687,7 @@ def convert_system_line_to_events(line: ClaudeTranscriptLine) -> Iterator[Import
         yield line.build_line_event("compaction", 0, tool_input=wrap_non_object_value(about))
     elif kind == "api_error":
         status_reason = (
-            innermost_error_text(line.fields.get("error"))
+            innermost_api_error_text(line.fields.get("error"))
             or line.text_field("content")
             or "The model could not be asked."
         )
@@ -695,7 +699,7 @@ def convert_system_line_to_events(line: ClaudeTranscriptLine) -> Iterator[Import
             yield from iterate_claude_user_text_events(line, text, 0)
 
 
-def innermost_error_text(error: Any) -> str:
+def innermost_api_error_text(error: Any) -> str:
     """Return the text of an error of the Messages API, which is an error within an error."""
     for _ in range(3):
         if not isinstance(error, dict):
@@ -705,10 +709,10 @@ def innermost_error_text(error: Any) -> str:
 
 
 _MEANINGS = {
-    "assistant": convert_assistant_line_to_events,
-    "user": convert_user_line_to_events,
-    "system": convert_system_line_to_events,
-    "attachment": convert_attachment_line_to_events,
+    "assistant": iterate_assistant_line_events,
+    "user": iterate_user_line_events,
+    "system": iterate_system_line_events,
+    "attachment": iterate_attachment_line_events,
 }
 
 

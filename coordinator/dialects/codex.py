@@ -38,7 +38,7 @@ class CodexHook(AgentHook):
         return self.text_field("turn_id")
 
 
-def codex_thread_origin(thread: str) -> str:
+def codex_thread_dedup_origin(thread: str) -> str:
     """Return the origin that a session claims for a sub-agent's thread: its telemetry knows no more than the thread."""
     return f"{ANYWHERE}{hooks.make_event_origin(SOURCE, 'thread', thread)}"
 
@@ -94,7 +94,7 @@ class CodexDialect(Dialect):
     can_ask = False
     cannot_ask = hooks.build_ask_unsupported_message("Codex")
 
-    def find_call_subject(self, tool: str, tool_input: Any) -> str:
+    def build_call_subject_text(self, tool: str, tool_input: Any) -> str:
         """Return the call's command, the files that a patch touches, else its whole input as JSON.
 
         What a tool of an MCP server does with a `command` nobody knows, so that names no call of it.
@@ -108,12 +108,12 @@ class CodexDialect(Dialect):
         events = super().build_hook_events(hook, session_id)
         if thread := hook.text_field("agent_id"):
             for event in events:
-                event.claims = (*event.claims, codex_thread_origin(thread))
+                event.claims = (*event.claims, codex_thread_dedup_origin(thread))
         return events
 
-    def add_call_details(self, hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
+    def copy_call_with_details(self, hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
         """Remove the description from a PermissionRequest's command, so that it equals the PreToolUse's call."""
-        call = super().add_call_details(hook, call)
+        call = super().copy_call_with_details(hook, call)
         if call.is_prompted and call.tool_input and call.tool_input.keys() == {"command", "description"}:
             command, described = call.tool_input["command"], call.tool_input["description"]
             described = described if isinstance(described, str) else None

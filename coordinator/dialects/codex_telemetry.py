@@ -12,13 +12,13 @@ from coordinator.dialects.codex import SOURCE as PROGRAM
 from coordinator.dialects.codex_transcripts import codex_output_and_exit_code, convert_codex_call_to_hook_form
 from coordinator.dialects.hooks import (
     TYPED,
+    build_text_dedup_origins,
     call_result_origin,
     hook_coverage_origin,
     make_event_origin,
     make_text_block,
     parse_embedded_json,
     result_summary_dedup_origin,
-    text_origins_around_minute,
 )
 from coordinator.dialects.otlp_records import (
     Meaning,
@@ -47,14 +47,14 @@ def read_codex_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder) 
     text = record.first_text_attribute("prompt")
     if text is None or text == "[REDACTED]" or text.startswith(TITLES):
         return None
-    origins = text_origins_around_minute(
+    origins = build_text_dedup_origins(
         TYPED, make.session, text, format_epoch_nanoseconds(record.begins, make.now), about=True
     )
     unless = (hook_coverage_origin(make.session, "prompts"), *origins)
     return make.build_telemetry_event("message", role="user", content=[make_text_block(text)], unless=unless)
 
 
-def read_codex_tokens_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+def build_event_from_tokens_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
     if (
         record.first_text_attribute("event.kind") != "response.completed"
         or record.first_integer_attribute("input_token_count") is None
@@ -64,7 +64,7 @@ def read_codex_tokens_log(record: TelemetryRecord, make: TelemetryEventBuilder) 
         record.first_integer_attribute("cached_token_count") or 0,
         record.first_integer_attribute("cache_write_token_count") or 0,
     )
-    return make.build_deduplicated_model_request_event(
+    return make.build_model_request_with_dedup(
         input_tokens=max(0, (record.first_integer_attribute("input_token_count") or 0) - read - written),
         output_tokens=record.first_integer_attribute("output_token_count"),
         cache_read_tokens=read,
@@ -143,7 +143,7 @@ def find_session_ended_by_span(span: TelemetryRecord) -> tuple[str, str] | None:
 
 LOGS: dict[str, Meaning] = {
     "user_prompt": read_codex_prompt_log,
-    "sse_event": read_codex_tokens_log,
+    "sse_event": build_event_from_tokens_log,
     "tool_result": read_codex_result_log,
     "tool_decision": build_rejection_event_from_decision_log,
 }

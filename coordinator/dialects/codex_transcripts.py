@@ -207,7 +207,7 @@ class CodexTranscriptReader:
         self.last_at = record.at
         return [record.build_imported_line(events, self.facts)] if events else []
 
-    def build_end_of_file_lines(self, _now: datetime) -> list[ImportedLine]:
+    def flush_pending_file_lines(self, _now: datetime) -> list[ImportedLine]:
         """Return what was held back of a thread that repeats another's, and the thread's name, if it was given one."""
         pending_lines, self.replay = (self.replay.pending_lines_if_own_turn() if self.replay else []), None
         lines = [line for rollout_line in pending_lines for line in self.read_rollout_line(*rollout_line)]
@@ -332,7 +332,7 @@ def dispatch_codex_response_item(
     yield from meaning(reader, payload, record)
 
 
-def read_codex_message(
+def iterate_codex_message_events(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     content = payload.get("content")
@@ -457,12 +457,12 @@ def read_codex_web_search(
     """A search that the model's own service ran: there is no more of it than that it was made."""
     call_id, action = get_nonblank_text_field(payload, "id") or record.key, payload.get("action")
     yield record.build_imported_call(call_id, "WebSearch", wrap_non_object_value(action))
-    yield record.build_imported_result(
+    yield record.build_imported_call_result(
         call_id, "WebSearch", wrap_non_object_value(action), tool_output=payload.get("status")
     )
 
 
-def read_codex_call_output(
+def iterate_codex_result_events(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     call_id, output = get_nonblank_text_field(payload, "call_id"), payload.get("output")
@@ -481,7 +481,7 @@ def read_codex_call_output(
     if call_id is None:
         yield record.build_imported_event("post_tool", "result", tool_name=begun.tool, **values)
         return
-    yield record.build_imported_result(call_id, begun.tool, begun.tool_input, **values)
+    yield record.build_imported_call_result(call_id, begun.tool, begun.tool_input, **values)
 
 
 def codex_output_and_exit_code(text: str) -> tuple[str, int | None]:
@@ -531,7 +531,7 @@ def convert_codex_token_usage_record(
     also = (make_event_origin(record.session, "request", response),) if response else ()
     usage = payload.get("usage")
     yield record.build_imported_model_request(
-        "request", codex_token_counts(usage), also, detail=codex_provider_and_reasoning_detail(usage)
+        "request", codex_token_counts(usage), also, detail=codex_reasoning_usage_detail(usage)
     )
 
 
@@ -550,7 +550,7 @@ def codex_token_counts(usage: Any) -> dict[str, int]:
     }
 
 
-def codex_provider_and_reasoning_detail(usage: Any) -> UsageDetail:
+def codex_reasoning_usage_detail(usage: Any) -> UsageDetail:
     """Return the details of a request's usage other than its tokens."""
     usage_fields = usage if isinstance(usage, dict) else {}
     return UsageDetail(
@@ -559,7 +559,7 @@ def codex_provider_and_reasoning_detail(usage: Any) -> UsageDetail:
     )
 
 
-def handle_codex_event_message(
+def iterate_event_message_events(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     kind = get_nonblank_text_field(payload, "type")
@@ -621,7 +621,7 @@ def convert_legacy_codex_token_count(
     if not isinstance(usage, dict):
         usage = {name: max(0, value - before.get(name, 0)) for name, value in (totals or {}).items()}
     yield record.build_imported_model_request(
-        "request", codex_token_counts(usage), detail=codex_provider_and_reasoning_detail(usage)
+        "request", codex_token_counts(usage), detail=codex_reasoning_usage_detail(usage)
     )
 
 
@@ -645,20 +645,20 @@ _LINES: dict[str, Meaning] = {
     "response_item": dispatch_codex_response_item,
     "compacted": read_codex_compaction,
     "token_usage_record": convert_codex_token_usage_record,
-    "event_msg": handle_codex_event_message,
+    "event_msg": iterate_event_message_events,
     "world_state": ignore_rollout_item,
     "inter_agent_communication": ignore_rollout_item,
 }
 _ITEMS: dict[str, Meaning] = {
-    "message": read_codex_message,
+    "message": iterate_codex_message_events,
     "reasoning": read_codex_reasoning,
     "function_call": read_codex_call,
     "custom_tool_call": read_codex_call,
     "local_shell_call": read_local_shell_call,
     "web_search_call": read_codex_web_search,
-    "function_call_output": read_codex_call_output,
-    "custom_tool_call_output": read_codex_call_output,
-    "local_shell_call_output": read_codex_call_output,
+    "function_call_output": iterate_codex_result_events,
+    "custom_tool_call_output": iterate_codex_result_events,
+    "local_shell_call_output": iterate_codex_result_events,
     "ghost_snapshot": ignore_rollout_item,
     "compaction": ignore_rollout_item,
 }

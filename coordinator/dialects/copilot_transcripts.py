@@ -18,12 +18,12 @@ from coordinator.dialects.copilot import HOOK_TOOLS, SOURCE, parse_copilot_resul
 from coordinator.dialects.hooks import (
     BEGUN,
     ENDED,
+    build_text_dedup_origins,
     decode_json_for_storage,
     format_call_text,
     format_value_as_text,
     make_event_origin,
     make_text_block,
-    text_origins_around_minute,
     wrap_non_object_value,
 )
 from coordinator.dialects.transcript_formats import (
@@ -82,7 +82,7 @@ class CopilotTranscriptReader:
         events = list(meaning(self, data, record, agent))
         return [record.build_imported_line(events, self.facts)] if events else []
 
-    def build_end_of_file_lines(self, _now: datetime) -> list[ImportedLine]:
+    def flush_pending_file_lines(self, _now: datetime) -> list[ImportedLine]:
         """Return nothing: each line says all by itself."""
         return []
 
@@ -139,10 +139,12 @@ class CopilotTranscriptReader:
             wrap_non_object_value(fields.get("arguments")),
         )
         self.begun[agent, call_id] = tool, tool_input
-        begun_origins = text_origins_around_minute(
+        begun_origins = build_text_dedup_origins(
             BEGUN, self.session, format_call_text(tool, tool_input), record.at
         )
-        yield record.build_imported_call(copilot_call_id(agent, call_id), tool, tool_input, begun_origins)
+        yield record.build_imported_call(
+            build_copilot_session_call_id(agent, call_id), tool, tool_input, begun_origins
+        )
 
     def read_copilot_result(
         self, fields: dict[str, Any], record: TranscriptRecord, agent: str | None
@@ -152,11 +154,11 @@ class CopilotTranscriptReader:
         if call_id is None or (agent, call_id) not in self.begun:
             return
         tool, tool_input = self.begun.pop((agent, call_id))
-        ended_origins = text_origins_around_minute(
+        ended_origins = build_text_dedup_origins(
             ENDED, self.session, format_call_text(tool, tool_input), record.at
         )
-        yield record.build_imported_result(
-            copilot_call_id(agent, call_id),
+        yield record.build_imported_call_result(
+            build_copilot_session_call_id(agent, call_id),
             tool,
             tool_input,
             ended_origins,
@@ -206,7 +208,7 @@ _MEANINGS = {
 }
 
 
-def copilot_call_id(agent: str | None, call_id: str) -> str:
+def build_copilot_session_call_id(agent: str | None, call_id: str) -> str:
     """Return a call's id in its session: sub-agents count theirs by themselves."""
     return call_id if agent is None else f"{agent} {call_id}"
 

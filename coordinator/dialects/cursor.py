@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from coordinator.client.tool_names import mcp_call_name
+from coordinator.client.tool_names import build_mcp_call_name
 from coordinator.dialects import hooks
 from coordinator.dialects.dialect_base import AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import HookEventBuilder, HookWithoutCallId, Meaning
@@ -64,7 +64,7 @@ class CursorHook(HookWithoutCallId):
         """The tool's name; that of an MCP server's tool as everywhere else, where the server is named."""
         name = TOOLS.get(self.name) or self.text_field("tool_name") or "tool"
         server = self.text_field("mcp_server_name") if self.name in OF_MCP else None
-        return mcp_call_name(server, name) if server else name
+        return build_mcp_call_name(server, name) if server else name
 
     @property
     def tool_input(self) -> Any:
@@ -98,7 +98,7 @@ def parse_json_or_text(text: str) -> Any:
     body = text.encode("utf-8", "surrogatepass")
     try:
         value = hooks.decode_json_for_storage(body)
-        hooks.reject_duplicate_keys(body, value)
+        hooks.require_unique_json_keys(body, value)
     except UnprocessableRequest:
         return text
     return value

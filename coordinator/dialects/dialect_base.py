@@ -18,8 +18,8 @@ from coordinator.client.real_paths import FIELD as LINKS_FIELD
 from coordinator.client.tool_names import PREFIX
 from coordinator.client.transcript_lines import FIELD
 from coordinator.dialects.attached_transcript_lines import (
-    build_assistant_events_of_attached_lines,
-    find_attached_usage_limits,
+    build_speech_and_usage_events,
+    find_attached_usage_limit_line,
 )
 from coordinator.dialects.hooks import (
     UNREAD,
@@ -28,7 +28,7 @@ from coordinator.dialects.hooks import (
     Meaning,
     ShellLines,
     call_result_origin,
-    choose_plausible_hook_time,
+    choose_plausible_hook_time_text,
     infer_unreadable_hook_name,
     make_event_origin,
     parse_agent_hook,
@@ -40,8 +40,8 @@ from coordinator.policy.requests import questions
 from coordinator.policy.requests.tool_calls import STOPS_TURN, Settled, ToolCallRequest
 from coordinator.policy.rules.call_text import (
     build_call_text_from_input,
-    call_text_in_working_folder,
     call_text_with_symlinks,
+    copy_call_text_with_folder,
 )
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, NO_OPINION, Ruling
 from coordinator.sessions.events import DedupedEvent
@@ -164,7 +164,7 @@ class Dialect(ABC):
         )
         if self.time_field is None:
             return hook
-        return replace(hook, at=choose_plausible_hook_time(hook.fields.get(self.time_field), at))
+        return replace(hook, at=choose_plausible_hook_time_text(hook.fields.get(self.time_field), at))
 
     def guess_call_hook_name(self, body: bytes | None) -> str | None:
         """Return which of `calls` a body may be that cannot be read, at worst; None where it is no call.
@@ -182,19 +182,17 @@ class Dialect(ABC):
         if self.line_reader is None or FIELD not in hook.fields:
             return self.build_hook_events(hook, session_id)
         reader = self.line_reader(hook.session)
-        line_events = build_assistant_events_of_attached_lines(
-            hook, reader, with_tokens=self.lines_have_tokens
-        )
+        line_events = build_speech_and_usage_events(hook, reader, with_tokens=self.lines_have_tokens)
         for event in line_events:
             event.session_id, event.source = session_id, self.name
         own_fields = {name: value for name, value in hook.fields.items() if name != FIELD}
         return [*line_events, *self.build_hook_events(replace(hook, fields=own_fields), session_id)]
 
-    def read_attached_usage_limits(self, hook: AgentHook, now: datetime) -> ImportedLine | None:
+    def find_hook_usage_limit_line(self, hook: AgentHook, now: datetime) -> ImportedLine | None:
         """Return the attached transcript line that says how full the limits of a subscription are, if there is one."""
         if self.line_reader is None or not self.lines_have_limits or FIELD not in hook.fields:
             return None
-        return find_attached_usage_limits(hook.fields[FIELD], self.line_reader(hook.session), now)
+        return find_attached_usage_limit_line(hook.fields[FIELD], self.line_reader(hook.session), now)
 
     def build_hook_events(self, hook: AgentHook, session_id: str) -> list[DedupedEvent]:
         """Return what the hook itself means; a milestone for one that means nothing else."""
@@ -214,7 +212,7 @@ class Dialect(ABC):
         """Return the event of a message whose pieces are all there. Only for an agent that `sends_pieces`."""
         raise NotImplementedError
 
-    def copy_hook_with_separate_shell_lines(self, hook: AgentHook) -> AgentHook:
+    def copy_hook_marking_separate_lines(self, hook: AgentHook) -> AgentHook:
         """Return the hook as one whose shell lines each come with a hook of their own, as its address says."""
         return hook
 
@@ -224,14 +222,14 @@ class Dialect(ABC):
         """Say whether the hook reports a call before it runs."""
         return hook.name in self.calls and (hook.has_tool_name or hook.unread is not None)
 
-    def find_call_subject(self, tool: str, tool_input: Any) -> str:
+    def build_call_subject_text(self, tool: str, tool_input: Any) -> str:
         """Return what a call is about in one text that rules look at: one field of its input, else all as JSON."""
         return build_call_text_from_input(tool_input, self.subjects.get(tool))
 
     def call_subject(self, hook: AgentHook) -> str:
         """Return what the hook's call is about, in one text: what rules look at."""
-        text = call_text_in_working_folder(
-            self.find_call_subject(hook.tool_name, hook.tool_input), hook.working_folder
+        text = copy_call_text_with_folder(
+            self.build_call_subject_text(hook.tool_name, hook.tool_input), hook.working_folder
         )
         return call_text_with_symlinks(text, hook.fields.get(LINKS_FIELD))
 
@@ -239,11 +237,11 @@ class Dialect(ABC):
         """Return what each shell line that runs as part of a call is about."""
         folder = hook.working_folder
         return [
-            call_text_in_working_folder(self.find_call_subject(shell.tool, line), folder)
+            copy_call_text_with_folder(self.build_call_subject_text(shell.tool, line), folder)
             for line in shell.tool_inputs
         ]
 
-    def add_call_details(self, hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
+    def copy_call_with_details(self, hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
         """Return the call with what its card shows in addition to its input."""
         details = {"cwd": hook.working_folder} | {name: hook.text_field(name) for name in self.detail_fields}
         # A card shows a command in full by itself.
@@ -276,7 +274,7 @@ class Dialect(ABC):
             folder=hook.working_folder,
             host=host,
         )
-        return self.add_call_details(hook, call)
+        return self.copy_call_with_details(hook, call)
 
     # --- answers ------------------------------------------------------------------------------------------
 
@@ -344,7 +342,7 @@ class Dialect(ABC):
         reply = self.build_decision_reply(hook.name, decision, verdict_text, added)
         edited = added.get("updated_input", call.tool_input)
         if decision == ALLOW and edited != call.tool_input and self.can_explain_edit(hook):
-            return self.add_model_note_to_reply(
+            return self.copy_reply_with_model_note(
                 hook, reply, describe_input_edit(approved_by, call.tool_input or {}, edited)
             )
         return reply
@@ -384,7 +382,7 @@ class Dialect(ABC):
         """Say whether the answer to this hook may carry a note. Sub-agents get none: it is not for them."""
         return hook.name in self.notes and hook.subagent_label is None and self.supports_model_notes(hook)
 
-    def add_model_note_to_reply(self, hook: AgentHook, reply: AgentReply | None, text: str) -> AgentReply:
+    def copy_reply_with_model_note(self, hook: AgentHook, reply: AgentReply | None, text: str) -> AgentReply:
         """Return the reply with a note for the model; what it decides stays."""
         answer = self.add_model_note_to_answer(
             hook, (reply.answer if reply is not None else None) or {}, text

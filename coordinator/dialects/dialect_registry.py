@@ -33,7 +33,7 @@ DIALECTS = {name: import_dialect_with_line_reader(name) for name in AGENT_TITLES
 _BY_TOOL = {tool: dialect for dialect in reversed(DIALECTS.values()) for tool in dialect.tools}
 
 
-def find_call_subject(source: str, tool: str, tool_input: Any) -> str:
+def build_call_subject_text(source: str, tool: str, tool_input: Any) -> str:
     """Return what a recorded call is about, read by its agent's dialect, or the one whose tools are named so."""
     dialect = DIALECTS.get(source) or _BY_TOOL.get(tool, claude_code.DIALECT)
-    return dialect.find_call_subject(tool, tool_input)
+    return dialect.build_call_subject_text(tool, tool_input)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from coordinator.client import plan_files
-from coordinator.client.tool_names import mcp_call_name
+from coordinator.client.tool_names import build_mcp_call_name
 from coordinator.dialects import hooks
 from coordinator.dialects.dialect_base import AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, HookWithoutCallId, Meaning
@@ -59,7 +59,7 @@ class GeminiHook(HookWithoutCallId):
         if isinstance(mcp_context, dict):
             server, tool = mcp_context.get("server_name"), mcp_context.get("tool_name")
             if isinstance(server, str) and isinstance(tool, str) and server and tool:
-                return mcp_call_name(server, tool)
+                return build_mcp_call_name(server, tool)
         return self.text_field("tool_name") or "tool"
 
 
@@ -96,7 +96,7 @@ def build_gemini_turn_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
     hook, text = build.hook, build.hook.text_field("prompt_response")
     text_parts = []
     if text:
-        origins = hooks.text_origins_around_minute(hooks.TURNS_WORDS, hook.session, text, hook.at, about=True)
+        origins = hooks.build_text_dedup_origins(hooks.TURNS_WORDS, hook.session, text, hook.at, about=True)
         text_parts = [build.build_hook_message("assistant", text, "prompt_response", unless=origins)]
     return [*text_parts, build.build_hook_event(TURN_END, uses=["prompt", "prompt_response"])]
 
@@ -135,9 +135,9 @@ class GeminiDialect(Dialect):
         """Say whether it is the PreCompress that comes before each request to the model."""
         return hook.name == "PreCompress" and hook.text_field("trigger") == "auto"
 
-    def add_call_details(self, hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
+    def copy_call_with_details(self, hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
         """Return the call with the plan that it names, so that a person judges this plan and no later one."""
-        call = super().add_call_details(hook, call)
+        call = super().copy_call_with_details(hook, call)
         plan = hook.text_field(plan_files.FIELD)
         if call.tool != plan_files.TOOL or plan is None:
             return call

@@ -11,11 +11,11 @@ from coordinator.dialects.gemini_transcripts import GEMINI_COUNTS, normalize_gem
 from coordinator.dialects.hooks import (
     ENDED,
     TYPED,
+    build_text_dedup_origins,
     format_call_text,
     hook_coverage_origin,
     make_text_block,
     parse_embedded_json,
-    text_origins_around_minute,
     wrap_non_object_value,
 )
 from coordinator.dialects.otlp_records import (
@@ -41,7 +41,7 @@ def convert_gemini_prompt_log_to_event(
     text = record.first_text_attribute("prompt")
     if text is None:
         return None
-    origins = text_origins_around_minute(
+    origins = build_text_dedup_origins(
         TYPED, make.session, text, format_epoch_nanoseconds(record.begins, make.now), about=True
     )
     unless = (hook_coverage_origin(make.session, "prompts"), *origins)
@@ -55,7 +55,7 @@ def convert_gemini_tokens_log_to_event(
     token_counts = {
         name: record.first_integer_attribute(f"{theirs}_token_count") or 0 for name, theirs in names.items()
     }
-    return make.build_deduplicated_model_request_event(
+    return make.build_model_request_with_dedup(
         **normalize_gemini_tokens(token_counts),
         duration_ms=record.first_integer_attribute("duration_ms"),
         usage=UsageDetail(
@@ -77,7 +77,7 @@ def convert_gemini_call_log_to_event(
         error = "Rejected in the terminal."
     embedded_json = parse_embedded_json(record.attributes.get("function_args"))
     text = format_call_text(record.first_text_attribute("function_name") or "tool", embedded_json)
-    origins = text_origins_around_minute(
+    origins = build_text_dedup_origins(
         ENDED, make.session, text, format_epoch_nanoseconds(record.begins, make.now), about=True
     )
     unless = (hook_coverage_origin(make.session, "calls"), *origins)

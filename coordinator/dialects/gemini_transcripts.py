@@ -21,12 +21,12 @@ from coordinator.dialects.hooks import (
     BEGUN,
     ENDED,
     TURNS_WORDS,
+    build_text_dedup_origins,
     decode_json_for_storage,
     format_call_text,
     format_value_as_text,
     make_event_origin,
     make_text_block,
-    text_origins_around_minute,
     wrap_non_object_value,
 )
 from coordinator.dialects.rewinds import build_rewind_event_input
@@ -108,7 +108,7 @@ class GeminiTranscriptReader:
         event = record.build_imported_event(REWIND, REWIND, tool_input=tool_input)
         return [record.build_imported_line([event], self.facts)]
 
-    def build_end_of_file_lines(self, _now: datetime) -> list[ImportedLine]:
+    def flush_pending_file_lines(self, _now: datetime) -> list[ImportedLine]:
         """Return the chat's summary, where it was given one."""
         if not self.title or self.parent:
             return []
@@ -143,7 +143,7 @@ class GeminiTranscriptReader:
         record = TranscriptRecord(
             self.session,
             make_event_origin(self.session, "chat", self.subagent, name),
-            gemini_timestamp(fields, ""),
+            gemini_timestamp_text(fields, ""),
             subagent=self.subagent,
             model=get_nonblank_text_field(fields, "model"),
         )
@@ -201,7 +201,7 @@ class GeminiTranscriptReader:
         )
         if answer_text.strip() and self.mark_part_reported_if_new(name, "content"):
             self.words += answer_text
-            so_far = text_origins_around_minute(TURNS_WORDS, self.session, self.words, record.at)
+            so_far = build_text_dedup_origins(TURNS_WORDS, self.session, self.words, record.at)
             yield record.build_assistant_message(answer_text, "content", so_far=so_far, is_piece=True)
         calls = fields.get("toolCalls")
         for call in calls if isinstance(calls, list) else []:
@@ -224,15 +224,15 @@ class GeminiTranscriptReader:
         if call_id is None:
             return
         if self.mark_part_reported_if_new(name, "begins", call_id):
-            begun = text_origins_around_minute(
+            begun = build_text_dedup_origins(
                 BEGUN, self.session, format_call_text(tool, call_input), record.at
             )
             yield record.build_imported_call(call_id, tool, call_input, begun)
         status = get_nonblank_text_field(call, "status")
         if status in OVER and self.mark_part_reported_if_new(name, "ends", call_id):
-            at = gemini_timestamp(call, record.at)
-            ended = text_origins_around_minute(ENDED, self.session, format_call_text(tool, call_input), at)
-            yield record.build_imported_result(
+            at = gemini_timestamp_text(call, record.at)
+            ended = build_text_dedup_origins(ENDED, self.session, format_call_text(tool, call_input), at)
+            yield record.build_imported_call_result(
                 call_id, tool, call_input, ended, at=at, **gemini_call_result_columns(call, status)
             )
 
@@ -262,7 +262,7 @@ _MEANINGS = {
 }
 
 
-def gemini_timestamp(fields: dict[str, Any], otherwise: str) -> str:
+def gemini_timestamp_text(fields: dict[str, Any], otherwise: str) -> str:
     text = get_nonblank_text_field(fields, "timestamp")
     moment = instants.parse_instant_or_none(text) if text else None
     return instants.format_canonical_instant(moment) if moment else text or otherwise
@@ -345,7 +345,7 @@ def extract_gemini_output_and_error(result: Any) -> tuple[Any, str | None]:
 def make_gemini_reader(file: TranscriptFile, _kinds: dict[str, str]) -> GeminiTranscriptReader:
     above = file.path.parent
     parent = above.name if above.parent.name == "chats" and _ID.search(above.name) else None
-    folder = file.read_file_in_grandparent_folder("../.project_root" if parent else ".project_root")
+    folder = file.read_text_from_grandparent_folder("../.project_root" if parent else ".project_root")
     match = _ID.search(file.path.stem)
     return GeminiTranscriptReader(
         match.group() if match else file.path.stem, parent, {"cwd": folder} if folder else {}
@@ -358,7 +358,7 @@ def is_gemini_chat_file(path: Path) -> bool:
     return path.suffix == ".json" and path.name.startswith("session-")
 
 
-def read_gemini_lines(file: TranscriptFile) -> Iterator[TranscriptLine]:
+def iterate_gemini_chat_lines(file: TranscriptFile) -> Iterator[TranscriptLine]:
     return (
         iterate_document_as_single_line(file)
         if file.path.suffix == ".json"
@@ -373,5 +373,5 @@ FORMAT = TranscriptFormat(
     folders=(".gemini/tmp",),
     is_one=is_gemini_chat_file,
     reader=make_gemini_reader,
-    lines=read_gemini_lines,
+    lines=iterate_gemini_chat_lines,
 )

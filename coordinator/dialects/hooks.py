@@ -27,7 +27,7 @@ from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END, call_start_deduplication_origin
 
 PERMISSION_REQUEST = "permission_request"
-# Facts that transcripts, hooks and telemetry all report (text_origins_around_minute).
+# Facts that transcripts, hooks and telemetry all report (build_text_dedup_origins).
 TYPED, TURNS_WORDS, BEGUN, ENDED, SPENT = "typed", "a turn's words", "a call begins", "a call ends", "tokens"
 MINUTE_US = 60_000_000
 # The same text within this time is the same hook posted twice; later it may be a new message.
@@ -197,7 +197,7 @@ def parse_agent_hook(
     try:
         value = require_hook_object(decode_hook_rejecting_duplicates(body))
     except UnreadableJson as problem:
-        return parse_broken_hook(
+        return build_hook_from_broken_body(
             body, at, kind, str(problem.detail), named_in=named_in, session_in=session_in
         )
     session = first_text_field(value, session_in)
@@ -206,7 +206,7 @@ def parse_agent_hook(
     return kind((first_text_field(value, named_in) or "hook").strip(), session, value, at)
 
 
-def parse_broken_hook(
+def build_hook_from_broken_body(
     body: bytes, at: str, kind: type[H], reason: str, *, named_in: Sequence[str], session_in: Sequence[str]
 ) -> H:
     """Return what is certain of a hook that is no JSON.
@@ -236,7 +236,7 @@ def first_text_field(fields: dict[str, Any], names: Iterable[str]) -> str | None
     return next((text for text in field_values if isinstance(text, str) and text.strip()), None)
 
 
-def choose_plausible_hook_time(reported: Any, received: str) -> str:
+def choose_plausible_hook_time_text(reported: Any, received: str) -> str:
     """Return when a hook happened (canonical): as its agent says, where that is possible, else when it came in."""
     moment, is_own_clock = (
         instants.parse_instant_or_none(reported) if isinstance(reported, str) else None,
@@ -274,7 +274,7 @@ def decode_hook_rejecting_duplicates(body: bytes) -> Any:
     """
     value = decode_json_for_storage(body)
     if isinstance(value, dict) and not CALL_INPUT_FIELDS.isdisjoint(value):
-        reject_duplicate_keys(body, value)
+        require_unique_json_keys(body, value)
     return value
 
 
@@ -284,7 +284,7 @@ def count_json_keys(value: Any) -> int:
     return sum(map(count_json_keys, value)) if isinstance(value, list) else 0
 
 
-def reject_duplicate_keys(body: bytes, value: Any) -> None:
+def require_unique_json_keys(body: bytes, value: Any) -> None:
     """Raise UnreadableJson for an object with a duplicate key: readers differ in which one they take.
 
     `value` is what `decode_json_for_storage` read: a body with as many keys as that is not read once more.
@@ -314,13 +314,13 @@ def decode_json_for_storage(body: bytes) -> Any:
     try:
         value = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        value = decode_lenient_json(broken_hooks.convert_to_utf8_without_bom(body))
+        value = parse_lenient_json(broken_hooks.convert_to_utf8_without_bom(body))
     if b"\\u" not in body:
         return value
     return replace_unstorable_text(value) if b"\\u0000" in body or b"\\ud" in body.lower() else value
 
 
-def decode_lenient_json(body: bytes) -> Any:
+def parse_lenient_json(body: bytes) -> Any:
     """Return what a JSON text says that the quick reader refuses: half characters, numbers of any size."""
 
     def parse_finite_number(text: str) -> float:
@@ -419,7 +419,7 @@ def assistant_text_origin(session: str, subagent: str | None, prompt_id: str | N
     return make_event_origin(session, "words", subagent, prompt_id, " ".join(text.split()))
 
 
-def text_origins_around_minute(
+def build_text_dedup_origins(
     kind: str, session: str, text: str, at: str, *, about: bool = False
 ) -> tuple[str, ...]:
     """Return the origins of a text that was reported in this minute (`at`, canonical), or about then, a minute
@@ -513,7 +513,7 @@ class HookEventBuilder:
                 ENDED if event_type == "post_tool" else BEGUN,
                 format_call_text(tool, hook.tool_input),
             )
-            values["unless"] = text_origins_around_minute(end_kind, hook.session, text, hook.at, about=True)
+            values["unless"] = build_text_dedup_origins(end_kind, hook.session, text, hook.at, about=True)
         duration = hook.fields.get("duration_ms")
         if isinstance(duration, int | float) and not isinstance(duration, bool) and 0 <= duration < 2**53:
             values["duration_ms"] = int(duration)
@@ -584,14 +584,14 @@ def build_session_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
 
 def build_prompt_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """A person typed; left out where a transcript has reported it already."""
-    text, claims = build.hook.text_field("prompt"), prompt_claim_origins(build.hook)
+    text, claims = build.hook.text_field("prompt"), prompt_dedup_origins(build.hook)
     if text is None:
         return []
-    origins = text_origins_around_minute(TYPED, build.hook.session, text, build.hook.at, about=True)
+    origins = build_text_dedup_origins(TYPED, build.hook.session, text, build.hook.at, about=True)
     return [build.build_hook_message("user", text, "prompt", claims=claims, unless=origins)]
 
 
-def prompt_claim_origins(hook: AgentHook) -> tuple[str, ...]:
+def prompt_dedup_origins(hook: AgentHook) -> tuple[str, ...]:
     """Return the origins under which transcripts and telemetry would report a prompt."""
     prompt_origins = (make_event_origin(hook.session, "prompt", hook.turn_id),) if hook.turn_id else ()
     return (*prompt_origins, hook_coverage_origin(hook.session, "prompts"))

@@ -67,7 +67,7 @@ class OpenCodeHook(AgentHook):
     @property
     def parent_session_id(self) -> str | None:
         """The session that started this one: each sub-agent has a session of its own."""
-        return self.event_text_property_at_path("info", "parentID")
+        return self.event_text_property_or_none("info", "parentID")
 
     def event_property_at_path(self, *path: str) -> Any:
         """Return the value at this path within the event's properties, or None."""
@@ -76,7 +76,7 @@ class OpenCodeHook(AgentHook):
             value = value.get(name) if isinstance(value, dict) else None
         return value
 
-    def event_text_property_at_path(self, *path: str) -> str | None:
+    def event_text_property_or_none(self, *path: str) -> str | None:
         """Return the text at this path within the event's properties, if it is one."""
         value = self.event_property_at_path(*path)
         return value if isinstance(value, str) and value.strip() else None
@@ -85,7 +85,7 @@ class OpenCodeHook(AgentHook):
 # --- events -----------------------------------------------------------------------------------------------
 
 
-def require_opencode_hook(build: HookEventBuilder) -> OpenCodeHook:
+def opencode_hook_of_builder(build: HookEventBuilder) -> OpenCodeHook:
     hook = build.hook
     assert isinstance(hook, OpenCodeHook)
     return hook
@@ -99,9 +99,9 @@ def opencode_event_origin(build: HookEventBuilder, *parts: object) -> str:
 
 
 def build_opencode_session_start_events(build: HookEventBuilder) -> list[DedupedEvent]:
-    hook = require_opencode_hook(build)
-    model = hook.event_text_property_at_path("info", "model", "id")
-    name = opencode_event_origin(build, "created", hook.event_text_property_at_path("info", "id"))
+    hook = opencode_hook_of_builder(build)
+    model = hook.event_text_property_or_none("info", "model", "id")
+    name = opencode_event_origin(build, "created", hook.event_text_property_or_none("info", "id"))
     return [
         build.build_hook_event("session_start", reason="startup", model=model, subagent=None, origin=name)
     ]
@@ -124,24 +124,24 @@ def build_opencode_prompt_events(build: HookEventBuilder) -> list[DedupedEvent]:
 
 def build_opencode_part_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return a text that the model has finished, or a call's result. Other parts come in other hooks."""
-    hook = require_opencode_hook(build)
-    if hook.event_text_property_at_path("part", "type") == "tool":
+    hook = opencode_hook_of_builder(build)
+    if hook.event_text_property_or_none("part", "type") == "tool":
         return build_opencode_call_result_events(build)
     text, ended = (
-        hook.event_text_property_at_path("part", "text"),
+        hook.event_text_property_or_none("part", "text"),
         hook.event_property_at_path("part", "time", "end"),
     )
-    if hook.event_text_property_at_path("part", "type") != "text" or text is None or not ended:
+    if hook.event_text_property_or_none("part", "type") != "text" or text is None or not ended:
         return []
-    name = opencode_event_origin(build, "part", hook.event_text_property_at_path("part", "id"))
+    name = opencode_event_origin(build, "part", hook.event_text_property_or_none("part", "id"))
     return [build.build_hook_message("assistant", text, "properties", origin=name)]
 
 
 def build_opencode_call_result_events(build: HookEventBuilder) -> list[DedupedEvent]:
-    hook = require_opencode_hook(build)
+    hook = opencode_hook_of_builder(build)
     call_id, status = (
-        hook.event_text_property_at_path("part", "callID"),
-        hook.event_text_property_at_path("part", "state", "status"),
+        hook.event_text_property_or_none("part", "callID"),
+        hook.event_text_property_or_none("part", "state", "status"),
     )
     if call_id is None or status not in {"completed", "error"}:
         return []
@@ -150,10 +150,10 @@ def build_opencode_call_result_events(build: HookEventBuilder) -> list[DedupedEv
     return [
         build.build_hook_event(
             "post_tool",
-            tool_name=hook.event_text_property_at_path("part", "tool") or "tool",
+            tool_name=hook.event_text_property_or_none("part", "tool") or "tool",
             tool_input=hooks.wrap_non_object_value(hook.event_property_at_path("part", "state", "input")),
             tool_output=None if failed else hook.event_property_at_path("part", "state", "output"),
-            error=(hook.event_text_property_at_path("part", "state", "error") or "The call failed.")
+            error=(hook.event_text_property_or_none("part", "state", "error") or "The call failed.")
             if failed
             else None,
             exit_code=code if is_safe_integer(code) else None,
@@ -176,8 +176,8 @@ def opencode_part_elapsed_ms(times: Any) -> int | None:
 
 def build_opencode_usage_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return the tokens of a request to the model, once its message is complete."""
-    hook = require_opencode_hook(build)
-    if hook.event_text_property_at_path("info", "role") != "assistant" or not hook.event_property_at_path(
+    hook = opencode_hook_of_builder(build)
+    if hook.event_text_property_or_none("info", "role") != "assistant" or not hook.event_property_at_path(
         "info", "time", "completed"
     ):
         return []
@@ -190,7 +190,7 @@ def build_opencode_usage_events(build: HookEventBuilder) -> list[DedupedEvent]:
     return [
         build.build_hook_event(
             MODEL_REQUEST,
-            model=hook.event_text_property_at_path("info", "modelID"),
+            model=hook.event_text_property_or_none("info", "modelID"),
             input_tokens=token_count("input"),
             output_tokens=written if written is None else written + (thought or 0),
             cache_read_tokens=token_count("cache", "read"),
@@ -201,16 +201,16 @@ def build_opencode_usage_events(build: HookEventBuilder) -> list[DedupedEvent]:
                     "end": hook.event_property_at_path("info", "time", "completed"),
                 }
             ),
-            origin=opencode_event_origin(build, "model", hook.event_text_property_at_path("info", "id")),
+            origin=opencode_event_origin(build, "model", hook.event_text_property_or_none("info", "id")),
         )
     ]
 
 
 def build_opencode_error_events(build: HookEventBuilder) -> list[DedupedEvent]:
-    hook = require_opencode_hook(build)
+    hook = opencode_hook_of_builder(build)
     error_text = (
-        hook.event_text_property_at_path("error", "data", "message")
-        or hook.event_text_property_at_path("error", "name")
+        hook.event_text_property_or_none("error", "data", "message")
+        or hook.event_text_property_or_none("error", "name")
         or "An error."
     )
     return [
@@ -282,7 +282,7 @@ class OpenCodeDialect(Dialect):
     can_ask = False
     cannot_ask = hooks.build_ask_unsupported_message("OpenCode")
 
-    def find_call_subject(self, tool: str, tool_input: Any) -> str:
+    def build_call_subject_text(self, tool: str, tool_input: Any) -> str:
         """Return what a call is about, or what OpenCode asks a permission for."""
         if (
             isinstance(tool_input, dict)
@@ -292,7 +292,7 @@ class OpenCodeDialect(Dialect):
             return build_call_text_from_input(tool_input, PERMISSIONS[tool])
         if tool == "apply_patch":
             return build_call_text_from_patch(tool_input, SUBJECTS[tool])
-        return super().find_call_subject(tool, tool_input)
+        return super().build_call_subject_text(tool, tool_input)
 
     def build_hook_events(self, hook: AgentHook, session_id: str) -> list[DedupedEvent]:
         """Return what the hook means; nothing for one that only repeats, or whose meaning is not complete yet."""

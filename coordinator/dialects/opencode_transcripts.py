@@ -46,19 +46,19 @@ class OpenCodeTranscriptReader:
 
     def convert_line_to_events(self, body: bytes) -> list[ImportedLine]:
         """Return the events of a message with its parts. Raises UnknownLineKind."""
-        fields = decode_transcript_object(body)
+        fields = parse_transcript_object(body)
         if isinstance(about := fields.get("session"), dict):
             self.remember_opencode_session(about)
             return []
         session, name, contents = (
             get_nonblank_text_field(fields, "session"),
             get_nonblank_text_field(fields, "id"),
-            decode_column_json(fields.get("data")),
+            parse_json_column(fields.get("data")),
         )
         role = contents.get("role")
         if session is None or name is None or role not in {"user", "assistant"}:
             raise UnknownLineKind(f"role {role:.60}" if isinstance(role, str) else "no role")
-        at = opencode_timestamp(contents.get("time"), "created") or format_epoch_milliseconds(
+        at = opencode_timestamp_or_empty(contents.get("time"), "created") or format_epoch_milliseconds(
             fields.get("at")
         )
         record = TranscriptRecord(
@@ -77,7 +77,7 @@ class OpenCodeTranscriptReader:
         )
         return [record.build_imported_line(events, self.facts)] if events else []
 
-    def build_end_of_file_lines(self, _now: datetime) -> list[ImportedLine]:
+    def flush_pending_file_lines(self, _now: datetime) -> list[ImportedLine]:
         """Return the sessions' titles."""
         return [ImportedLine(session, "", "", {}, [], title) for session, title in self.titles.items()]
 
@@ -93,7 +93,7 @@ class OpenCodeTranscriptReader:
             self.titles[session] = title
 
 
-def decode_transcript_object(body: bytes) -> dict[str, Any]:
+def parse_transcript_object(body: bytes) -> dict[str, Any]:
     try:
         value = decode_json_for_storage(body)
     except UnprocessableRequest:
@@ -103,21 +103,21 @@ def decode_transcript_object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def decode_column_json(data: Any) -> dict[str, Any]:
+def parse_json_column(data: Any) -> dict[str, Any]:
     """Return a column's JSON. Raises UnknownLineKind."""
-    return decode_transcript_object(data.encode()) if isinstance(data, str) else {}
+    return parse_transcript_object(data.encode()) if isinstance(data, str) else {}
 
 
 def iterate_readable_opencode_parts(parts: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield each part that can be read: its id, when it began, and what it says."""
     for part in parts:
         try:
-            column_json = decode_column_json(part.get("data"))
+            column_json = parse_json_column(part.get("data"))
         except UnknownLineKind:
             continue
-        started_at = opencode_timestamp(column_json.get("time"), "start") or format_epoch_milliseconds(
-            part.get("at")
-        )
+        started_at = opencode_timestamp_or_empty(
+            column_json.get("time"), "start"
+        ) or format_epoch_milliseconds(part.get("at"))
         yield str(part.get("id")), started_at, column_json
 
 
@@ -133,7 +133,7 @@ def format_epoch_milliseconds(ms: Any) -> str:
         return ""
 
 
-def opencode_timestamp(times: Any, name: str) -> str:
+def opencode_timestamp_or_empty(times: Any, name: str) -> str:
     return format_epoch_milliseconds(times.get(name)) if isinstance(times, dict) else ""
 
 
@@ -167,10 +167,10 @@ def iterate_opencode_answer_events(
     message: dict[str, Any], parts: list[dict[str, Any]], record: TranscriptRecord
 ) -> Iterator[ImportedEvent]:
     """Yield what the agent thought, said, called and took. Words that are being written are left for later."""
-    done, steps = bool(opencode_timestamp(message.get("time"), "completed")), 0
+    done, steps = bool(opencode_timestamp_or_empty(message.get("time"), "completed")), 0
     for name, at, part in iterate_readable_opencode_parts(parts):
         kind, text = part.get("type"), get_nonblank_text_field(part, "text")
-        over = done or bool(opencode_timestamp(part.get("time"), "end"))
+        over = done or bool(opencode_timestamp_or_empty(part.get("time"), "end"))
         if kind == "tool":
             yield from iterate_opencode_call_events(part, at or record.at, record, name)
         elif kind == "step-finish":
@@ -214,7 +214,7 @@ def iterate_opencode_call_events(
         state_fields.get("status"),
         state_fields.get("time"),
     )
-    begins = opencode_timestamp(times, "start") or at
+    begins = opencode_timestamp_or_empty(times, "start") or at
     if status == "pending":
         return
     yield record.build_imported_call(call_id, tool, call_input, at=begins)
@@ -226,8 +226,13 @@ def iterate_opencode_call_events(
     else:
         return
     took = opencode_part_duration_ms(times)
-    yield record.build_imported_result(
-        call_id, tool, call_input, at=opencode_timestamp(times, "end") or begins, duration_ms=took, **values
+    yield record.build_imported_call_result(
+        call_id,
+        tool,
+        call_input,
+        at=opencode_timestamp_or_empty(times, "end") or begins,
+        duration_ms=took,
+        **values,
     )
 
 

@@ -47,7 +47,7 @@ class OmittedRecordCounts:
         """Count what is left out; of the record that is being read, or of `emitter`."""
         self.omissions[emitter or self.emitter, kind, name[:MOST_NAME]] += 1
 
-    def count_omissions(self, kind: OmissionKind) -> int:
+    def total_omissions_of_kind(self, kind: OmissionKind) -> int:
         return sum(count for (_, of_kind, _), count in self.omissions.items() if of_kind == kind)
 
     @property
@@ -58,7 +58,7 @@ class OmittedRecordCounts:
             (OmissionKind.SPAN, "spans were not understood"),
             (OmissionKind.ATTRIBUTE, "attributes could not be read"),
         ):
-            if count := self.count_omissions(kind):
+            if count := self.total_omissions_of_kind(kind):
                 names = dict.fromkeys(name for (_, of_kind, name) in self.omissions if of_kind == kind)
                 parts.append(f"{count} {value_kind} and left out: {', '.join(list(names)[:MOST_NAMED])}.")
         return " ".join(parts)
@@ -70,7 +70,7 @@ def convert_otlp_value_to_json(any_value: Any) -> Any:
         return None
     for kind, value in any_value.items():
         if kind == "intValue":
-            return parse_otlp_integer(value)
+            return require_otlp_integer(value)
         if kind == "arrayValue":
             return [
                 convert_otlp_value_to_json(inner_value) for inner_value in otlp_list_field(value, "values")
@@ -81,7 +81,7 @@ def convert_otlp_value_to_json(any_value: Any) -> Any:
     return None
 
 
-def parse_otlp_integer(value: Any) -> int:
+def require_otlp_integer(value: Any) -> int:
     """Return a whole number, which JSON may have as a text. Raises ValueError for what is none."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError("no whole number")

@@ -36,8 +36,8 @@ from coordinator.dialects.otlp_messages import (
     ANSWER_EVENT,
     DETAILS_EVENT,
     MESSAGE_EVENTS,
-    read_messages_of_model,
     read_messages_to_model,
+    read_model_answer_parts,
 )
 from coordinator.dialects.otlp_names import CONVERSATION, is_model_client_span
 from coordinator.dialects.otlp_records import (
@@ -119,7 +119,7 @@ def convert_agent_log_to_report(record: TelemetryRecord, now: datetime) -> Sessi
         telemetry_session_location(record),
         events,
         is_log_creating_no_session(record, events),
-        codex.codex_thread_origin(session) if program == codex.SOURCE else None,
+        codex.codex_thread_dedup_origin(session) if program == codex.SOURCE else None,
     )
 
 
@@ -128,7 +128,7 @@ def convert_message_logs_to_report(records: list[TelemetryRecord], now: datetime
     record = replace(records[-1], events=tuple(event for one in records for event in one.events))
     session = record.first_text_attribute(*CONVERSATION) or choose_fallback_session_id(record)
     make = TelemetryEventBuilder(record, session, make_event_origin("log", record.trace, record.span), now)
-    messages = read_messages_to_model(record), read_messages_of_model(record)
+    messages = read_messages_to_model(record), read_model_answer_parts(record)
     events = list(
         iterate_model_message_events(record, make, *messages, with_calls=is_model_client_span(record))
     )

@@ -105,7 +105,7 @@ def read_messages_to_model(record: TelemetryRecord) -> list[SpokenPart]:
     return parts
 
 
-def read_messages_of_model(record: TelemetryRecord) -> list[SpokenPart]:
+def read_model_answer_parts(record: TelemetryRecord) -> list[SpokenPart]:
     """Return the parts of what a model answered in this record, in order."""
     for messages in iterate_message_lists(record, MESSAGES_OF_MODEL, NUMBERED_OF_MODEL):
         if parts := list(iterate_parts_of_messages(messages, "assistant")):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from coordinator.dialects.hooks import SPENT, build_token_counts_key, text_origins_around_minute
+from coordinator.dialects.hooks import SPENT, build_text_dedup_origins, build_token_counts_key
 from coordinator.lib import instants
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST
@@ -172,10 +172,10 @@ class TelemetryEventBuilder:
             **values,
         )
 
-    def build_deduplicated_model_request_event(self, **values: Any) -> DedupedEvent:
+    def build_model_request_with_dedup(self, **values: Any) -> DedupedEvent:
         """Return a request to a model with the tokens that are given; left out where a transcript has reported it."""
         at = format_epoch_nanoseconds(self.record.begins, self.now)
-        origins = text_origins_around_minute(
+        origins = build_text_dedup_origins(
             SPENT, self.session, build_token_counts_key(values), at, about=True
         )
         return self.build_telemetry_event(

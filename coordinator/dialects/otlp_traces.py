@@ -38,8 +38,8 @@ from coordinator.dialects.otlp_messages import (
     RESULT,
     TEXT,
     SpokenPart,
-    read_messages_of_model,
     read_messages_to_model,
+    read_model_answer_parts,
     read_tool_span_input_and_output,
     trailing_user_text,
     unwrap_tool_result,
@@ -113,7 +113,7 @@ def convert_otlp_traces_to_reports(
         ):
             emitter = TelemetryEmitter(str(span.resource.get("service.name") or ""), span.scope)
             notes.add_omission(OmissionKind.SPAN, span.name or "a span without a name", emitter)
-        if end := find_session_end_report(span, session, now):
+        if end := session_end_report_or_none(span, session, now):
             ends.append(end)
     return reports + ends  # what a session's spans report goes before its end
 
@@ -138,7 +138,7 @@ def parse_otlp_span(
         or "The call failed."
     )
     parent = str(span.get("parentSpanId") or "").lower()
-    add_langsmith_token_details(attributes)
+    add_langsmith_tokens_to_attributes(attributes)
     return TelemetryRecord(
         str(span.get("name") or ""),
         attributes,
@@ -154,7 +154,7 @@ def parse_otlp_span(
     )
 
 
-def add_langsmith_token_details(attributes: dict[str, Any]) -> None:
+def add_langsmith_tokens_to_attributes(attributes: dict[str, Any]) -> None:
     """Give a span of LangSmith's the details of its tokens under the names of the conventions."""
     usage = parse_embedded_json(attributes.get("langsmith.metadata.usage_metadata"))
     if not isinstance(usage, dict):
@@ -198,7 +198,7 @@ class SpanTree:
         self._covered = {
             (span.trace, above) for span in counting for above in self.list_ancestor_span_ids(span)
         }
-        self._messages = {(span.trace, span.span): read_span_messages(span) for span in spans}
+        self._messages = {(span.trace, span.span): read_span_input_output_messages(span) for span in spans}
         speaking = [span for span in spans if any(self._messages[span.trace, span.span])]
         self._repeating = {
             (span.trace, above) for span in speaking for above in self.list_ancestor_span_ids(span)
@@ -239,7 +239,7 @@ class SpanTree:
         """Say whether a span below this one counts its tokens."""
         return (span.trace, span.span) in self._covered
 
-    def list_messages_unless_repeated_below(
+    def input_output_messages_unless_repeated(
         self, span: TelemetryRecord
     ) -> tuple[list[SpokenPart], list[SpokenPart]]:
         """Return what was said to a model and by it in a span, unless a span below it says so."""
@@ -280,17 +280,20 @@ class SpanTree:
         """Return the origins by which spans above this one are known to repeat what it says."""
         return tuple(repeating_span_origin(span.trace, above) for above in self.list_ancestor_span_ids(span))
 
-    def list_origins_claimed_by_span(self, span: TelemetryRecord) -> tuple[str, ...]:
+    def build_counted_span_origins(self, span: TelemetryRecord) -> tuple[str, ...]:
         """Return the origins by which spans above this one, and this one, are known to be counted."""
         return (
-            counted_span_origin(span.trace, "itself", span.span),
-            *(counted_span_origin(span.trace, "below", above) for above in self.list_ancestor_span_ids(span)),
+            span_tokens_counted_origin(span.trace, "itself", span.span),
+            *(
+                span_tokens_counted_origin(span.trace, "below", above)
+                for above in self.list_ancestor_span_ids(span)
+            ),
         )
 
-    def list_origins_counting_span_tokens(self, span: TelemetryRecord) -> tuple[str, ...]:
+    def list_origins_of_counted_tokens(self, span: TelemetryRecord) -> tuple[str, ...]:
         """Return the origins by which a span's tokens are known to be counted already, below it or right above it."""
-        own = counted_span_origin(span.trace, "below", span.span)
-        return (own, counted_span_origin(span.trace, "itself", span.parent)) if span.parent else (own,)
+        own = span_tokens_counted_origin(span.trace, "below", span.span)
+        return (own, span_tokens_counted_origin(span.trace, "itself", span.parent)) if span.parent else (own,)
 
 
 def has_model_request_tokens(span: TelemetryRecord) -> bool:
@@ -303,7 +306,7 @@ def has_model_request_tokens(span: TelemetryRecord) -> bool:
     )
 
 
-def counted_span_origin(trace: str, where: str, span: str) -> str:
+def span_tokens_counted_origin(trace: str, where: str, span: str) -> str:
     return f"{ANYWHERE}{make_event_origin('model span', where, trace, span)}"
 
 
@@ -311,16 +314,16 @@ def repeating_span_origin(trace: str, span: str) -> str:
     return make_event_origin("said below", trace, span)
 
 
-def read_span_messages(span: TelemetryRecord) -> tuple[list[SpokenPart], list[SpokenPart]]:
+def read_span_input_output_messages(span: TelemetryRecord) -> tuple[list[SpokenPart], list[SpokenPart]]:
     """Return what was said to a model and by it. Of agents' spans only the Vercel AI SDK's add something."""
     if find_agent_program_of_record(span) is not None or not (
         classify_span_role(span) == "model" or vercel_operation_name_or_empty(span)
     ):
         return [], []
-    return read_messages_to_model(span), read_messages_of_model(span)
+    return read_messages_to_model(span), read_model_answer_parts(span)
 
 
-def find_session_end_report(span: TelemetryRecord, session: str, now: datetime) -> SessionReport | None:
+def session_end_report_or_none(span: TelemetryRecord, session: str, now: datetime) -> SessionReport | None:
     """Return the end of a session that ends with this span; it makes no session of a trace that held nothing else.
 
     Such a span is a root span that runs an agent, or whose trace is the whole session. A request to a model without a
@@ -357,7 +360,7 @@ def build_span_events(
     if role == "tool":
         events = build_tool_span_events(span, make, tree, took)
     elif role in {"model", "agent"}:
-        to_model, of_model = tree.list_messages_unless_repeated_below(span)
+        to_model, of_model = tree.input_output_messages_unless_repeated(span)
         with_calls = is_model_client_span(span) or not span.parent
         events = list(iterate_model_message_events(span, make, to_model, of_model, with_calls=with_calls))
         for event in events:
@@ -384,8 +387,8 @@ def build_span_model_request_event(
         duration_ms=took,
         at=span.ends or None,
         error=span.failed,
-        claims=tree.list_origins_claimed_by_span(span) if has_model_request_tokens(span) else (),
-        unless=tree.list_origins_counting_span_tokens(span),
+        claims=tree.build_counted_span_origins(span) if has_model_request_tokens(span) else (),
+        unless=tree.list_origins_of_counted_tokens(span),
     )
 
 

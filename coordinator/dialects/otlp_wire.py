@@ -49,7 +49,7 @@ def estimate_decoded_bytes(kind: str, raw: bytes, most: int) -> int:
     if messages > most_messages:
         messages = 0
         try:
-            for messages, _ in enumerate(yield_once_per_nested_message(raw, descriptor), 1):
+            for messages, _ in enumerate(iterate_nested_message_occurrences(raw, descriptor), 1):
                 if messages > most_messages:
                     break
         except (IndexError, ValueError):
@@ -95,7 +95,7 @@ def nested_message_tag_bytes(descriptor: Descriptor) -> frozenset[bytes]:
     return frozenset(bytes([number << 3 | 2]) for number in numbers if number < 16)
 
 
-def yield_once_per_nested_message(raw: bytes, descriptor: Descriptor) -> Iterator[None]:
+def iterate_nested_message_occurrences(raw: bytes, descriptor: Descriptor) -> Iterator[None]:
     """Yield once for each message inside the request. Raises IndexError or ValueError for what is no protobuf."""
     pending_messages = [(0, len(raw), descriptor)]
     while pending_messages:

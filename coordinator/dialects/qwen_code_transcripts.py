@@ -17,12 +17,12 @@ from typing import Any
 from coordinator.dialects.hooks import (
     BEGUN,
     ENDED,
+    build_text_dedup_origins,
     decode_json_for_storage,
     format_call_text,
     format_value_as_text,
     make_event_origin,
     make_text_block,
-    text_origins_around_minute,
     wrap_non_object_value,
 )
 from coordinator.dialects.qwen_code import SOURCE
@@ -73,7 +73,7 @@ class QwenTranscriptReader:
         events = list(_MEANINGS[kind](self, fields, record))
         return [record.build_imported_line(events, facts)] if events else []
 
-    def build_end_of_file_lines(self, _now: datetime) -> list[ImportedLine]:
+    def flush_pending_file_lines(self, _now: datetime) -> list[ImportedLine]:
         """Return nothing: each line says all by itself."""
         return []
 
@@ -96,17 +96,17 @@ class QwenTranscriptReader:
                 if is_thought
                 else record.build_assistant_message(text, name)
             )
-        for part in qwen_message_parts(fields):
+        for part in iterate_qwen_message_parts(fields):
             call = part.get("functionCall")
             call_id = get_nonblank_text_field(call, "id")
             if isinstance(call, dict) and call_id is not None:
                 tool, tool_input = resolve_qwen_tool_and_input(call)
                 self.begun[call_id] = tool, tool_input
-                begun_origins = text_origins_around_minute(
+                begun_origins = build_text_dedup_origins(
                     BEGUN, self.session, format_call_text(tool, tool_input), record.at
                 )
                 yield record.build_imported_call(
-                    qualify_qwen_call_id(record, call_id), tool, tool_input, begun_origins
+                    qualify_call_id_by_subagent(record, call_id), tool, tool_input, begun_origins
                 )
         usage = fields.get("usageMetadata")
         if isinstance(usage, dict):
@@ -116,17 +116,17 @@ class QwenTranscriptReader:
         self, fields: dict[str, Any], record: TranscriptRecord
     ) -> Iterator[ImportedEvent]:
         """Yield the results of calls."""
-        for part in qwen_message_parts(fields):
+        for part in iterate_qwen_message_parts(fields):
             response_part = part.get("functionResponse")
             call_id = get_nonblank_text_field(response_part, "id")
             if not isinstance(response_part, dict) or call_id is None or call_id not in self.begun:
                 continue
             tool, tool_input = self.begun.pop(call_id)
-            ended_origins = text_origins_around_minute(
+            ended_origins = build_text_dedup_origins(
                 ENDED, self.session, format_call_text(tool, tool_input), record.at
             )
-            yield record.build_imported_result(
-                qualify_qwen_call_id(record, call_id),
+            yield record.build_imported_call_result(
+                qualify_call_id_by_subagent(record, call_id),
                 tool,
                 tool_input,
                 ended_origins,
@@ -151,7 +151,7 @@ _MEANINGS = {
 }
 
 
-def qwen_message_parts(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def iterate_qwen_message_parts(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
     message = fields.get("message")
     parts = message.get("parts") if isinstance(message, dict) else None
     yield from (part for part in (parts if isinstance(parts, list) else []) if isinstance(part, dict))
@@ -159,12 +159,12 @@ def qwen_message_parts(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def iterate_qwen_texts_and_thoughts(fields: dict[str, Any]) -> Iterator[tuple[str, bool]]:
     """Yield each text of a message, and whether it is a thought."""
-    for part in qwen_message_parts(fields):
+    for part in iterate_qwen_message_parts(fields):
         if text := get_nonblank_text_field(part, "text"):
             yield text, part.get("thought") is True
 
 
-def qualify_qwen_call_id(record: TranscriptRecord, call_id: str) -> str:
+def qualify_call_id_by_subagent(record: TranscriptRecord, call_id: str) -> str:
     """Return a call's id in its session: sub-agents count theirs by themselves."""
     return call_id if record.subagent is None else f"{record.subagent} {call_id}"
 

@@ -11,11 +11,11 @@ from coordinator.dialects.hooks import (
     SPENT,
     TYPED,
     assistant_text_origin,
+    build_text_dedup_origins,
     build_token_counts_key,
     hook_reported_result_origins,
     make_event_origin,
     make_text_block,
-    text_origins_around_minute,
 )
 from coordinator.importing.lines import SOURCE, ImportedEvent, ImportedLine, LineReader
 from coordinator.importing.transcripts import TranscriptFile, TranscriptLine, iterate_transcript_lines
@@ -98,7 +98,7 @@ class TranscriptRecord:
         """Return what somebody said."""
         model = self.model if role == "assistant" else None
         if role == "user" and self.subagent is None:
-            typed = text_origins_around_minute(TYPED, self.session, join_block_texts(content), self.at)
+            typed = build_text_dedup_origins(TYPED, self.session, join_block_texts(content), self.at)
             values["claims"] = (*values.get("claims", ()), *typed)
         return self.build_imported_event(
             "message", part, also=also, role=role, content=content, model=model, **values
@@ -139,7 +139,7 @@ class TranscriptRecord:
             **values,
         )
 
-    def build_imported_result(
+    def build_imported_call_result(
         self,
         call_id: str,
         tool: str,
@@ -169,7 +169,7 @@ class TranscriptRecord:
         detail: UsageDetail | None = None,
     ) -> ImportedEvent:
         """Return the tokens of a request to the model. Input tokens are counted without those read from a cache."""
-        spent = text_origins_around_minute(SPENT, self.session, build_token_counts_key(tokens), self.at)
+        spent = build_text_dedup_origins(SPENT, self.session, build_token_counts_key(tokens), self.at)
         return self.build_imported_event(
             MODEL_REQUEST,
             part,

@@ -25,7 +25,7 @@ from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.bodies import RequestBodies
 from coordinator.edge.http.body_intake import RequestBodyIntake
 from coordinator.edge.http.bridge import STOPPING, DjangoBridge
-from coordinator.edge.http.client_addresses import client_network_or_address, get_client_address
+from coordinator.edge.http.client_addresses import client_network_or_address, get_client_address_and_scheme
 from coordinator.edge.http.messages import (
     OPERATION,
     ClientDisconnected,
@@ -70,7 +70,7 @@ from coordinator.live import recorded_stream as session_stream
 from coordinator.live.channels import EventFrame, LiveChannel
 from coordinator.live.fragments import FragmentCache
 from coordinator.live.hub import FeedHub
-from coordinator.live.streams import LiveStreams, StreamOpening, parse_last_event_id
+from coordinator.live.streams import LiveStreams, StreamOpening, last_event_id_or_none
 from coordinator.mcp.gateway.tool_trials import register_trial_runner
 from coordinator.operations.jobs import Housekeeper
 
@@ -199,7 +199,7 @@ class Application:
         if scope["type"] == "lifespan":
             await self.run_lifespan(receive, send)
         elif scope["type"] == "http":
-            CALLER.set(f"address:{client_network_or_address(get_client_address(scope).address)}")
+            CALLER.set(f"address:{client_network_or_address(get_client_address_and_scheme(scope).address)}")
             request = ObservedRequest(scope, send)
             body = UnreadRequestBody(scope, receive, request.send)
             try:
@@ -214,7 +214,7 @@ class Application:
         """Send the request to its endpoint; an endpoint raises before it answers, or not at all."""
         endpoint = self.match_endpoint_and_set_operation(scope)
         if endpoint is None:
-            await self.auth.set_request_caller(scope)
+            await self.auth.set_caller_context_variable(scope)
             await self.django(scope, receive, send)
             if scope["method"] not in READS:
                 self.feed.wake_feed()
@@ -266,7 +266,7 @@ class Application:
         headers = get_request_headers(scope)
         admission = await self.auth.admit_api_key_stream_reader(scope, headers)
         caller = admission.caller
-        session_id, with_init = session_stream.parse_session_stream_query(scope["query_string"])
+        session_id, with_init = session_stream.parse_session_id_and_init(scope["query_string"])
         if not ownership.can_read_all_sessions(caller):
             await self.require_session_stream_access(caller, session_id)
 
@@ -278,19 +278,21 @@ class Application:
             )
 
         opening = StreamOpening(
-            client=f"key:{caller.name}" if settings.API_AUTH else get_client_address(scope).address,
+            client=f"key:{caller.name}"
+            if settings.API_AUTH
+            else get_client_address_and_scheme(scope).address,
             channel=self.streams.get_or_create_channel(
                 ("sessions", session_id), partial(self.build_session_channel, session_id)
             ),
-            after=parse_last_event_id(headers.get(b"last-event-id"), None),
+            after=last_event_id_or_none(headers.get(b"last-event-id"), None),
             hello=load_initial_frames,
         )
-        await self.streams.serve_sse_stream(send, opening, admission.require_still_allowed)
+        await self.streams.send_sse_stream(send, opening, admission.require_still_allowed)
 
     def build_session_channel(self, session_id: str | None) -> LiveChannel:
         return LiveChannel(
             session_stream.session_stream_topics(session_id),
-            lambda changes: self.threads.run_in_thread(session_stream.load_session_stream_frames, changes),
+            lambda changes: self.threads.run_in_thread(session_stream.load_frames_of_changes, changes),
         )
 
     async def require_session_stream_access(self, caller: KeyIdentity, session_id: str | None) -> None:
@@ -299,12 +301,12 @@ class Application:
             raise Forbidden(
                 f"This key is bound to {caller.bound_agents_label}. Name one of its sessions in ?session_id=."
             )
-        await self.threads.run_in_thread(ownership.require_readable_session, caller, session_id)
+        await self.threads.run_in_thread(ownership.require_session_read_access, caller, session_id)
 
     async def stream_live_page(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /ui/live/?topics=&last=`: a page's stream (live/pages.py)."""
         headers = get_request_headers(scope)
-        viewer = await self.auth.authenticate_session_cookie(headers)
+        viewer = await self.auth.require_viewer_by_session_cookie(headers)
         names = live.parse_requested_topics(scope["query_string"])
         live.require_allowed_topics(viewer, names)
         query = parse_qs(scope["query_string"].decode("latin-1"))
@@ -313,23 +315,23 @@ class Application:
             return live.page_ready_frames(upto)
 
         async def require_topics_allowed() -> None:
-            live.require_allowed_topics(await self.auth.authenticate_session_cookie(headers), names)
+            live.require_allowed_topics(await self.auth.require_viewer_by_session_cookie(headers), names)
 
         opening = StreamOpening(
             client=f"user:{viewer.username}",
             channel=self.streams.get_or_create_channel(
                 ("live", names), partial(self.build_live_channel, names)
             ),
-            after=parse_last_event_id(headers.get(b"last-event-id"), query.get("last", [""])[-1]),
+            after=last_event_id_or_none(headers.get(b"last-event-id"), query.get("last", [""])[-1]),
             hello=build_initial_frames,
             most_replayed=live.MOST_REPLAYED,
         )
-        await self.streams.serve_sse_stream(send, opening, require_topics_allowed)
+        await self.streams.send_sse_stream(send, opening, require_topics_allowed)
 
     def build_live_channel(self, names: frozenset[str]) -> LiveChannel:
         async def summarize_live_changes(changes: Sequence[FeedChange]) -> list[EventFrame]:
             return await self.threads.run_in_thread(
-                live.render_view_summaries, self.fragments, names, changes
+                live.render_view_summary_frames, self.fragments, names, changes
             )
 
         return LiveChannel(
@@ -385,7 +387,7 @@ class Application:
         self.gateway.cut_open_streams()
 
     def stop_services(self) -> None:
-        self.hub.stop_following_feed()
+        self.hub.unsubscribe_from_feed()
         self.writer.stop()
         self.housekeeper.stop()
         self.feed.stop_feed()

@@ -16,7 +16,7 @@ FEW = 10  # pairs of rows that PostgreSQL takes by one statement: with COPY one 
 def insert_rows_and_return_ids(
     table: str, columns: Sequence[str], rows: Sequence[list[Any]]
 ) -> Sequence[int]:
-    """Insert rows into a table whose `id` counts up, as `insert_rows_with_ids` does; return their new ids."""
+    """Insert rows as `insert_rows_with_preassigned_ids` does, where `id` counts up; return their new ids."""
     if not is_sqlite():
         with connection.cursor() as cursor:
             cursor.execute(
@@ -24,10 +24,10 @@ def insert_rows_and_return_ids(
                 [len(rows)],
             )
             ids = [int(row[0]) for row in cursor.fetchall()]
-        insert_rows_with_ids(table, "id", columns, ids, rows)
+        insert_rows_with_preassigned_ids(table, "id", columns, ids, rows)
         return ids
     with connection.cursor() as cursor:
-        cursor.execute(*sqlite_insert_statement(table, columns, rows))
+        cursor.execute(*sqlite_insert_statement_and_parameters(table, columns, rows))
         # AUTOINCREMENT gave successive ones: nobody else can write in this transaction.
         last = int(cursor.lastrowid)
     return range(last - len(rows) + 1, last + 1)
@@ -48,7 +48,7 @@ def insert_rows_into_two_tables(
     """
     if is_sqlite() or len(rows) > FEW:
         ids = insert_rows_and_return_ids(table, columns, [row for row, _ in rows])
-        insert_rows_with_ids(second_table, key, second_columns, ids, (row for _, row in rows))
+        insert_rows_with_preassigned_ids(second_table, key, second_columns, ids, (row for _, row in rows))
         return ids
     pairs = [
         [dict(zip(columns, row, strict=True)), dict(zip(second_columns, other, strict=True))]
@@ -92,7 +92,7 @@ def iterate_id_ranges(table: str, key: str, step: int, after: int | None = None)
         yield first, last
 
 
-def insert_rows_with_ids(
+def insert_rows_with_preassigned_ids(
     table: str, id_column: str, columns: Sequence[str], ids: Sequence[int], rows: Iterable[list[Any]]
 ) -> None:
     """Insert a row for each id.
@@ -103,7 +103,9 @@ def insert_rows_with_ids(
     """
     if is_sqlite():
         with connection.cursor() as cursor:
-            cursor.execute(*sqlite_insert_statement(table, columns, list(rows), id_column, ids[0]))
+            cursor.execute(
+                *sqlite_insert_statement_and_parameters(table, columns, list(rows), id_column, ids[0])
+            )
         return
     into = f"COPY {table} ({id_column}, {', '.join(columns)}) FROM STDIN"
     with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(into) as copy:
@@ -111,7 +113,7 @@ def insert_rows_with_ids(
             copy.write_row([row_id, *row])
 
 
-def sqlite_insert_statement(
+def sqlite_insert_statement_and_parameters(
     table: str, columns: Sequence[str], rows: Sequence[list[Any]], id_column: str = "", first_id: int = 0
 ) -> tuple[str, list[Any]]:
     """Return the statement that inserts rows, and its parameters; with `id_column`, ids count up from `first_id`.
@@ -132,7 +134,7 @@ def sqlite_insert_statement(
     return statement, [first_id, packed] if id_column else [packed]
 
 
-def rows_select_sql(rows: Sequence[Sequence[Any]], *types: str) -> tuple[str, list[Any]]:
+def rows_select_sql_and_parameters(rows: Sequence[Sequence[Any]], *types: str) -> tuple[str, list[Any]]:
     """Return a SELECT that gives `rows`, of columns of these types (`text`, `bigint`), and its parameters.
 
     It may be used in `INSERT … ON CONFLICT`.

@@ -124,14 +124,14 @@ def build_feed_triggers(
     on: BaseDatabaseWrapper, feed_table: FeedTable, columns: list[str]
 ) -> Iterator[FeedTrigger]:
     """Yield the triggers of a table in the feed that has these columns."""
-    return (build_sqlite_triggers if is_sqlite(on) else build_postgres_triggers)(feed_table, columns)
+    return (iterate_sqlite_feed_triggers if is_sqlite(on) else build_postgres_triggers)(feed_table, columns)
 
 
 def columns_published_on_update(feed_table: FeedTable, columns: list[str]) -> list[str]:
     return [column for column in columns if column not in feed_table.quiet]
 
 
-def build_sqlite_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator[FeedTrigger]:
+def iterate_sqlite_feed_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator[FeedTrigger]:
     for op in feed_table.ops:
         row = "OLD" if op == "delete" else "NEW"
         name = f"{PREFIX}{feed_table.table}_{op}"
@@ -149,7 +149,7 @@ def build_sqlite_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator
                 # SQLite takes NULL in a TEXT PRIMARY KEY: a program that stores such a row must not fail for our sake.
                 f"        '{feed_table.topic}', coalesce({row}.{feed_table.key}, ''),"
                 f" {parent_column_sql(feed_table, row)},"
-                f" '{published_operation(feed_table, op)}');\nEND",
+                f" '{published_operation_name(feed_table, op)}');\nEND",
             ),
         )
 
@@ -204,5 +204,5 @@ def parent_column_sql(feed_table: FeedTable, row: str) -> str:
     return f"{row}.{feed_table.parent}" if feed_table.parent else "NULL"
 
 
-def published_operation(feed_table: FeedTable, op: str) -> str:
+def published_operation_name(feed_table: FeedTable, op: str) -> str:
     return "update" if feed_table.part else op

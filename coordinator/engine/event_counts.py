@@ -11,7 +11,7 @@ from coordinator.engine import is_sqlite
 Slots = Sequence[tuple[int, int]]  # from one instant until before another, in microseconds since 1970
 
 
-def count_events_by_slot(session_id: str, slot_stretches: Sequence[Slots]) -> list[int]:
+def count_events_per_slot(session_id: str, slot_stretches: Sequence[Slots]) -> list[int]:
     """Return how many of the session's events fall into each slot, in order.
 
     Slots of one row follow each other and are of one length, but for its last.

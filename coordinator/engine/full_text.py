@@ -129,7 +129,7 @@ def search_index_table_and_id() -> tuple[str, str]:
 
 def list_words_with_prefix(piece: str, most: int) -> list[str]:
     """Return kept words that begin so, at most so many."""
-    return select_strings(
+    return execute_and_fetch_strings(
         "SELECT word FROM sbx_search_terms WHERE word >= %s AND word < %s ORDER BY word LIMIT %s",
         [piece, piece + "\U0010ffff", most],
     )
@@ -139,14 +139,14 @@ def list_words_containing(piece: str, most: int, *, at_end: bool = False) -> lis
     """Return kept words that have a piece of PIECE letters or more anywhere, or at their end; at most so many."""
     if is_sqlite():
         where = "substr(word, -length(%s)) = %s" if at_end else "instr(word, %s)"
-        return select_strings(
+        return execute_and_fetch_strings(
             f"SELECT word FROM sbx_search_pieces WHERE sbx_search_pieces MATCH %s AND {where} LIMIT %s",
             [trigram_query(piece), *([piece] * (2 if at_end else 1)), most],
         )
     where = "right(word, length(%s)) = %s" if at_end else "strpos(word, %s) > 0"
     with transaction.atomic():
         disable_sequential_scans()
-        return select_strings(
+        return execute_and_fetch_strings(
             "SELECT word FROM sbx_search_terms WHERE cut AND sbx_pieces(word) @> sbx_pieces(%s::text)"
             f" AND {where} LIMIT %s",
             [piece, *([piece] * (2 if at_end else 1)), most],
@@ -158,7 +158,7 @@ def trigram_query(piece: str) -> str:
     return " AND ".join(dict.fromkeys(f'"{piece[at : at + PIECE]}"' for at in range(len(piece) - PIECE + 1)))
 
 
-def select_strings(statement: str, parameters: Sequence[str | int]) -> list[str]:
+def execute_and_fetch_strings(statement: str, parameters: Sequence[str | int]) -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(statement, list(parameters))
         return [word for (word,) in cursor.fetchall()]
@@ -167,7 +167,7 @@ def select_strings(statement: str, parameters: Sequence[str | int]) -> list[str]
 def store_search_words(words: list[str]) -> None:
     """Keep the words by themselves, for pieces; those that are kept already stay."""
     if is_sqlite():
-        new = select_strings(
+        new = execute_and_fetch_strings(
             "INSERT OR IGNORE INTO sbx_search_terms (word, cut) SELECT value, 1 FROM json_each(%s) RETURNING word",
             [json.dumps(words)],
         )
@@ -182,11 +182,11 @@ def store_search_words(words: list[str]) -> None:
         )
 
 
-def index_word_pieces_in_range(after: str, upto: str) -> None:
+def index_pieces_of_word_range(after: str, upto: str) -> None:
     """Cut those of the kept words, after the one and up to the other, that are not cut into pieces yet."""
     cut = "UPDATE sbx_search_terms SET cut = true WHERE NOT cut AND word > %s AND word <= %s"
     if is_sqlite():
-        add_word_pieces(select_strings(f"{cut} RETURNING word", [after, upto]))
+        add_word_pieces(execute_and_fetch_strings(f"{cut} RETURNING word", [after, upto]))
         return
     with connection.cursor() as cursor:
         cursor.execute(cut, [after, upto])
@@ -276,7 +276,7 @@ def clear_search_index() -> None:
 
 
 @contextmanager
-def provide_search_index_remover(
+def search_index_remover_during_block(
     event_ids: Sequence[int], stretches_of_words: Iterable[tuple[str, str]]
 ) -> Iterator[Callable[[Sequence[int]], None]]:
     """Give a function that takes some of the events `event_ids` out of the index, called in a transaction.

@@ -77,7 +77,7 @@ def set_sqlite_busy_timeout(milliseconds: int) -> None:
         connection.connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
 
 
-def set_default_lock_timeout(milliseconds: int) -> None:
+def set_new_connections_lock_timeout(milliseconds: int) -> None:
     """Have every connection that this process opens from now on wait so long for a lock, on both engines.
 
     For commands that people run by hand: a server that writes without a pause goes first.

@@ -28,7 +28,7 @@ def cast_to_text_sql(column: str) -> str:
     return f"CAST({column} AS TEXT)"
 
 
-def adapt_text_values(values: Sequence[str | int]) -> list[str | int]:
+def adapt_values_for_text_column(values: Sequence[str | int]) -> list[str | int]:
     """Return foreign values to compare a text column with: PostgreSQL does not compare text with integers."""
     return list(values) if is_sqlite() else [str(value) for value in values]
 

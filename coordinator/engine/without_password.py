@@ -17,7 +17,7 @@ NOWHERE = (
 )
 
 
-def probe_passwordless_database_address(*, loopback: bool) -> str | None:
+def find_address_accepting_no_password(*, loopback: bool) -> str | None:
     """Return an address at which the database accepts a user name without a password; None where no tried one does.
 
     Tried are the configured address and, where a program may use `loopback`, this machine's own. Those that another

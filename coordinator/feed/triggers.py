@@ -85,7 +85,7 @@ def build_expected_triggers(connection: BaseDatabaseWrapper) -> dict[str, FeedTr
         }
 
 
-def read_current_triggers(connection: BaseDatabaseWrapper) -> dict[str, tuple[str, str]]:
+def load_current_trigger_fingerprints(connection: BaseDatabaseWrapper) -> dict[str, tuple[str, str]]:
     """Return the feed's triggers in the database: by name, their table and their fingerprint."""
     return change_triggers.feed_trigger_fingerprints_by_name(connection, FEED_TABLES)
 
@@ -94,7 +94,7 @@ def synchronize_feed_triggers(connection: BaseDatabaseWrapper) -> list[str]:
     """Create what is missing, replace what is different, drop what is no longer needed; return the names touched."""
     expected_triggers, current_triggers = (
         build_expected_triggers(connection),
-        read_current_triggers(connection),
+        load_current_trigger_fingerprints(connection),
     )
     stale = {
         name: table
@@ -119,6 +119,6 @@ def synchronize_feed_triggers(connection: BaseDatabaseWrapper) -> list[str]:
 def drop_feed_triggers(connection: BaseDatabaseWrapper) -> None:
     """Drop all of the feed's triggers, and on PostgreSQL their functions."""
     with connection.cursor() as cursor:
-        for name, (table, _) in read_current_triggers(connection).items():
+        for name, (table, _) in load_current_trigger_fingerprints(connection).items():
             change_triggers.drop_feed_trigger(connection, cursor, name, table)
         change_triggers.drop_trigger_functions(connection, cursor, FEED_TABLES)

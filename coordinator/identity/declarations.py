@@ -30,7 +30,7 @@ def require_http_methods(methods: Sequence[str]) -> Callable[[View], View]:
     """Answer 405 to every other method, and declare these on the view."""
 
     def decorate_view(view: View) -> View:
-        return declare_http_methods(http.require_http_methods(list(methods))(view), methods)
+        return declare_http_methods_of_view(http.require_http_methods(list(methods))(view), methods)
 
     return decorate_view
 
@@ -40,7 +40,7 @@ require_POST = require_http_methods(["POST"])
 require_safe = require_http_methods(["GET", "HEAD"])
 
 
-def declare_http_methods(view: View, methods: Sequence[str]) -> View:
+def declare_http_methods_of_view(view: View, methods: Sequence[str]) -> View:
     """Declare the methods of a view that already refuses all others."""
     view.allowed_methods = tuple(methods)  # type: ignore[attr-defined]
     return view

@@ -101,10 +101,10 @@ def accepts_keys_without_agent() -> bool:
 
 def is_unbound_agent_key(key: ApiKey) -> bool:
     """Say whether a key has the scope `agent` and is bound to no agent."""
-    return key.agent_binding is None and bool(SPEAK_AS_AGENTS & set(key.scope_names))
+    return key.bound_agent_ids_or_none is None and bool(SPEAK_AS_AGENTS & set(key.scope_names))
 
 
-def find_api_key_refusal_reason(key: ApiKey, now: datetime) -> str:
+def key_refusal_reason_or_empty(key: ApiKey, now: datetime) -> str:
     """Return why a key is refused by now, as its caller is told; nothing where it is good."""
     if key.revoked_at is not None or RevokedKey.objects.filter(pk=key.key_hash).exists():
         return UNKNOWN

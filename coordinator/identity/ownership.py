@@ -40,7 +40,7 @@ def readable_sessions(caller: KeyIdentity) -> QuerySet[Session]:
     return everything if can_read_all_sessions(caller) else everything.filter(own_sessions_condition(caller))
 
 
-def require_readable_session(caller: KeyIdentity, session_id: str | None) -> None:
+def require_session_read_access(caller: KeyIdentity, session_id: str | None) -> None:
     """Raise NotFound, as for one that does not exist, for a session that the key may not look at."""
     if not can_read_all_sessions(caller) and not readable_sessions(caller).filter(pk=session_id).exists():
         raise NotFound("Session not found")

@@ -73,7 +73,7 @@ def relying_party_origin() -> str:
     return f"{parts.scheme}://{parts.hostname}{port}"
 
 
-def find_passkey_configuration_problem() -> str:
+def passkey_configuration_problem_or_empty() -> str:
     """Return why passkeys cannot work at this installation's address; "" where they can."""
     parts = urlsplit(settings.PUBLIC_URL)
     host = relying_party_id()
@@ -95,14 +95,14 @@ def find_passkey_configuration_problem() -> str:
     return ""
 
 
-def find_passkey_address_problem(scheme: str, host: str) -> str:
+def passkey_address_problem_or_empty(scheme: str, host: str) -> str:
     """Return why passkeys cannot work at the address that a page was opened at; "" where they can.
 
     Args:
         scheme: http or https.
         host: The Host header, with the port if there is one.
     """
-    if problem := find_passkey_configuration_problem():
+    if problem := passkey_configuration_problem_or_empty():
         return problem
     if f"{scheme}://{host}".lower() == relying_party_origin():
         return ""

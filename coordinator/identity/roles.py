@@ -12,7 +12,7 @@ from django.db.models import Q, QuerySet
 VIEWER, APPROVER, ADMIN = ROLES = ("viewer", "approver", "admin")
 
 
-def highest_role(user: AbstractBaseUser | AnonymousUser) -> str | None:
+def highest_role_of_user(user: AbstractBaseUser | AnonymousUser) -> str | None:
     """Return the highest role of `user`, or None. Cached on the instance: one query a request."""
     if not isinstance(user, User) or not user.is_active:
         return None
@@ -28,7 +28,7 @@ def highest_role(user: AbstractBaseUser | AnonymousUser) -> str | None:
 
 def has_role(user: AbstractBaseUser | AnonymousUser, least: str) -> bool:
     """Say whether `user` has the role `least` or a higher one."""
-    role = highest_role(user)
+    role = highest_role_of_user(user)
     return role is not None and ROLES.index(role) >= ROLES.index(least)
 
 

@@ -76,17 +76,17 @@ class SessionStore(db.SessionStore):
             raise
 
     @contextmanager
-    def lock_session_data_until_saved(self) -> Iterator[None]:
+    def lock_and_save_during_block(self) -> Iterator[None]:
         """Work on what the table holds now, while nobody else does, and save it at the end of the block."""
         with transaction.atomic():
             Session.objects.select_for_update().filter(pk=hash_session_key(self.session_key or "")).first()
-            is_there = self.reload_session_data()
+            is_there = self.try_reload_session_data()
             yield
             if is_there:
                 self.save()
         self.modified = False
 
-    def reload_session_data(self) -> bool:
+    def try_reload_session_data(self) -> bool:
         """Forget what was read at first, which others may have changed; say whether the session is still there."""
         key, row = self.session_key, self._get_session_from_db()
         # Without the key, Django would take the cookie from the browser, which may be of a session that followed.

@@ -112,7 +112,7 @@ class UnreadableFolder(Exception):
     """A file of the folder cannot be imported; the message says why."""
 
 
-def default_agents_folder_path(database: Path) -> Path:
+def blueprints_folder_of_database(database: Path) -> Path:
     """Return where the coordinator that wrote the database keeps its blueprints by default."""
     return database.absolute().parent / BLUEPRINTS.folder
 

@@ -123,7 +123,7 @@ def convert_integer_value_with_note(value: Any, column: ModelColumn) -> tuple[An
         value = value.decode(errors="replace")
     if isinstance(value, str) and column.units and (at := instants.parse_instant_or_none(value.strip())):
         return instants.instant_to_microseconds(at) // column.units, "was a date and became a count"
-    number = value if isinstance(value, float) else parse_number(value)
+    number = value if isinstance(value, float) else parse_column_number_or_none(value)
     if number is None or not math.isfinite(number) or abs(number) > LARGEST:
         return number_substitute_with_note(column)
     rounded = number if isinstance(number, int) else round(number)
@@ -143,13 +143,15 @@ def number_substitute_with_note(column: ModelColumn) -> tuple[Any, str]:
 def convert_float_value_with_note(value: Any, column: ModelColumn) -> tuple[Any, str]:
     if isinstance(value, int | float):
         return float(value), "" if float(value) == value else "was rounded"
-    number = parse_number(value.decode(errors="replace") if isinstance(value, bytes) else value)
+    number = parse_column_number_or_none(
+        value.decode(errors="replace") if isinstance(value, bytes) else value
+    )
     if number is None:
         return number_substitute_with_note(column)
     return float(number), "was text and became a number"
 
 
-def parse_number(text: str) -> float | int | None:
+def parse_column_number_or_none(text: str) -> float | int | None:
     text = text.strip()
     try:
         number = int(text) if len(text) < 20 else float(text)

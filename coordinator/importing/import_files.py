@@ -126,10 +126,10 @@ def bytes_to_json(value: Any) -> Any:
 
 def restore_raw_bytes_in_row(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with bytes in place of texts that were not UTF-8."""
-    return {name: json_value_or_raw_bytes(value) for name, value in row.items()}
+    return {name: value_for_json_or_bytes(value) for name, value in row.items()}
 
 
-def json_value_or_raw_bytes(value: Any) -> Any:
+def value_for_json_or_bytes(value: Any) -> Any:
     """Return a value that JSON has a form for, or bytes."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)

@@ -57,6 +57,6 @@ class LineReader(Protocol):
         """Return a line's events, [] for what the agent keeps for itself. Raises UnknownLineKind."""
         ...
 
-    def build_end_of_file_lines(self, now: datetime) -> list[ImportedLine]:
+    def flush_pending_file_lines(self, now: datetime) -> list[ImportedLine]:
         """Return what remains at the file's end."""
         ...

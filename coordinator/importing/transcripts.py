@@ -36,7 +36,7 @@ class TranscriptFile:
             return self.path.stem
         return self.path.parent.parent.name if self.path.parent.name == "subagents" else self.path.stem
 
-    def read_file_in_grandparent_folder(self, name: str) -> str | None:
+    def read_text_from_grandparent_folder(self, name: str) -> str | None:
         """Return the text of a small file in the folder above this one's, where there is one."""
         try:
             with (self.path.parent.parent / name).open("rb") as file:
@@ -100,9 +100,9 @@ def iterate_transcript_lines(transcript: TranscriptFile) -> Iterator[TranscriptL
                     yield TranscriptLine(number, body, len(body), body.endswith(b"\n"))
                 continue
             shortener = TextShortener()
-            shortener.add_json_bytes(body)
+            shortener.feed_json_chunk(body)
             while not body.endswith(b"\n") and (body := file.readline(CHUNK_BYTES)):
-                shortener.add_json_bytes(body)
+                shortener.feed_json_chunk(body)
             yield TranscriptLine(
                 number, shortener.shortened_json_line(), shortener.size, body.endswith(b"\n")
             )
@@ -117,7 +117,7 @@ def iterate_document_as_single_line(transcript: TranscriptFile) -> Iterator[Tran
             return
         shortener = TextShortener()
         while body:
-            shortener.add_json_bytes(body)
+            shortener.feed_json_chunk(body)
             body = file.read(CHUNK_BYTES)
     yield TranscriptLine(1, shortener.shortened_json_line(), shortener.size, is_complete=True)
 
@@ -138,7 +138,7 @@ class TextShortener:
         self._text_bytes = self._left_out = 0
         self._escape = b""  # a backslash at the end of a chunk
 
-    def add_json_bytes(self, chunk: bytes) -> None:
+    def feed_json_chunk(self, chunk: bytes) -> None:
         """Take the next bytes."""
         self.size += len(chunk)
         chunk, self._escape = self._escape + chunk, b""

@@ -73,88 +73,88 @@ class ForeignParser:
     modules: tuple[str, ...] = ()
 
 
-def build_foreign_parser(name: str, entry: str, budget: str, modules: str = "") -> ForeignParser:
+def declare_foreign_parser(name: str, entry: str, budget: str, modules: str = "") -> ForeignParser:
     return ForeignParser(name, entry, budget, tuple(modules.split()))
 
 
 FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     # Bodies, before anything reads them
-    build_foreign_parser(
+    declare_foreign_parser(
         "request body",
         "coordinator.edge.http.bodies:BodyReservation.read_body",
         "bytes and seconds by URL and sender (edge.limits)",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "gzip",
         "coordinator.edge.http.bodies:decompress_gzip",
         "BodyLimit.unpacked bytes",
         "coordinator.edge.http.bodies",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "JSON's depth and weight",
         "coordinator.lib.json_bounds:require_json_bounds",
         "100 levels, BodyLimit.becomes bytes once decoded",
         "coordinator.lib.json_bounds",
     ),
     # Programs' requests
-    build_foreign_parser(
+    declare_foreign_parser(
         "JSON body of the API",
         "coordinator.api.application:JsonParser.parse_body",
         "as JSON's depth and weight",
         "coordinator.api.application",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "fields of a chat message", "coordinator.api.chat:parse_body_json", "as JSON's depth and weight"
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "one event",
         "coordinator.edge.http.validation_errors:parse_new_event",
         "the body's; 100 levels",
         "coordinator.edge.http.validation_errors",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "batch of events",
-        "coordinator.edge.ingest.events:parse_batch_events_or_errors",
+        "coordinator.edge.ingest.events:parse_each_event_or_error",
         "the body's; 10,000 events, 20,000 lines",
         "coordinator.edge.ingest.events",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "question about access",
         "coordinator.edge.policy.access_check:parse_access_body",
         "the body's (2 MiB)",
         "coordinator.edge.policy.access_check",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "hook of an agent",
         "coordinator.dialects.hooks:decode_hook_rejecting_duplicates",
         "the body's; 100 levels",
         "coordinator.dialects.hooks",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "a runner's updates",
         "coordinator.edge.ingest.driven_sessions:decode_runner_body",
         "the body's; 100 levels",
         "coordinator.edge.ingest.driven_sessions",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "OTLP in protobuf",
         "coordinator.dialects.otlp_wire:estimate_decoded_bytes",
         "BodyLimit.becomes bytes once decoded, counted on the wire",
         "coordinator.dialects.otlp_wire coordinator.actions.audit.decision_events",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "OTLP in JSON",
         "coordinator.edge.ingest.otlp:parse_session_reports_and_omissions",
         "as JSON's depth and weight; 100 levels",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "parameters' JSON Schema",
         "coordinator.runs.parameters:require_valid_parameters",
         "64 KiB of schema; 5,000 steps here, else a child process with 0.25 s",
         "coordinator.runs.parameters coordinator.runs.schemas coordinator.runs.schema_jobs",
     ),
     # MCP
-    build_foreign_parser(
+    declare_foreign_parser(
         "message of an MCP client",
         "coordinator.mcp.protocol.messages:parse_mcp_message",
         "the body's (8 MiB); 100 levels",
@@ -162,7 +162,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         " coordinator.edge.gateway.approved_calls coordinator.edge.gateway.upstream_calls"
         " coordinator.edge.gateway.tasks",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "answer of an MCP server",
         "coordinator.edge.gateway.upstreams:is_response_to_request_id",
         "16 MiB each, 192 MiB in all by caller and by server; 100 levels, 64 MiB once decoded",
@@ -172,129 +172,129 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         " coordinator.mcp.gateway.injection_signs"
         " coordinator.mcp.gateway.server_requests",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "question of an MCP server to a person",
         "coordinator.mcp.gateway.elicitation:parse_server_elicitation_or_none",
         "64 KiB; 30 fields, 100 choices of each, 20,000 characters of a text",
         "coordinator.mcp.gateway.elicitation",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "events of an MCP server",
         "coordinator.client.sse:EventSplitter.feed",
         "16 MiB and 10,000 lines an event",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "tools of an MCP server",
-        "coordinator.mcp.gateway.listing:parse_listing_page_or_none",
+        "coordinator.mcp.gateway.listing:parse_listing_page_unless_error",
         "the answer's; 2,000 tools, 128 KiB each, 8 MiB stored of one server",
         "coordinator.mcp.gateway.listing coordinator.mcp.gateway.tool_search coordinator.edge.gateway.listings",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "pasted list of tools",
         "coordinator.mcp.servers.tools:parse_pasted_tool_listing",
         "2,000,000 characters; as JSON's depth and weight",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "tools of a program that is started",
-        "coordinator.mcp.servers.discovery:discover_server_tools",
+        "coordinator.mcp.servers.discovery:start_server_and_list_tools",
         "4 MB, 20 pages and 20 seconds, one at a time",
         "coordinator.mcp.servers.stdio",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "answer of an authorization server",
-        "coordinator.mcp.protocol.oauth:fetch_oauth_answer",
+        "coordinator.mcp.protocol.oauth:fetch_raw_oauth_answer",
         "256 KiB and 10 seconds",
         "coordinator.mcp.protocol.oauth coordinator.mcp.protocol.oauth_discovery",
     ),
     # Addresses and headers
-    build_foreign_parser(
+    declare_foreign_parser(
         "query of an address",
         "coordinator.edge.http.messages:parse_query_string",
         "the server's 8 KiB of a request's line",
     ),
-    build_foreign_parser("cookies", "django.http.cookie:parse_cookie", "the server's 64 KiB of headers"),
-    build_foreign_parser("Last-Event-ID", "coordinator.live.streams:parse_last_event_id", "18 digits"),
-    build_foreign_parser(
+    declare_foreign_parser("cookies", "django.http.cookie:parse_cookie", "the server's 64 KiB of headers"),
+    declare_foreign_parser("Last-Event-ID", "coordinator.live.streams:last_event_id_or_none", "18 digits"),
+    declare_foreign_parser(
         "words to search for",
         "coordinator.search.text:parse_search_terms",
         "12 terms, each a quoted phrase of the index",
     ),
     # Patterns and masks
-    build_foreign_parser(
+    declare_foreign_parser(
         "pattern of a rule",
         "coordinator.policy.rules.tool_rules:compile_rule_pattern",
         "RE2: time in proportion to the text; 4 MiB of program",
         "coordinator.policy.rules.tool_rules coordinator.policy.rules.rule_checks coordinator.policy.rules.marks"
         " coordinator.actions.policy.marks",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "shell text of a call",
-        "coordinator.calls.shell_parser:parse_shell_syntax_tree",
+        "coordinator.calls.shell_parser:parse_shell_tree_within_budget",
         "64 KiB, 30,000 nodes and 0.05 s of a call's shell texts together; 60 levels, 6 shells in each other",
         "coordinator.calls.shell_parser coordinator.calls.shell_words coordinator.calls.shell_reader",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "secrets in a text",
-        "coordinator.secrets.masking:mask_secrets",
+        "coordinator.secrets.masking:mask_secrets_in_value",
         "RE2: time in proportion to the text, which arrived within its body's budget",
         "coordinator.secrets.masking coordinator.secrets.shapes coordinator.secrets.masked_code",
     ),
     # What pages show, in a child process
-    build_foreign_parser(
+    declare_foreign_parser(
         "Markdown and HTML",
         "dashboard.text.markdown:render_markdown",
         "a child process with 1 s each",
         "dashboard.rendering.jobs",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "code to colour", "dashboard.text.markdown:highlight_code", "a child process with 0.2 s each"
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "two texts to compare",
         "dashboard.text.diffs:line_diff_opcodes_or_none",
         "2,000 lines; 400 pairs here, else a child process with 0.2 s",
         "dashboard.text.diffs",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "size of a picture",
         "coordinator.chat.picture_sizes:read_image_size",
         "its first bytes; of a JPEG so many segments",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "picture",
-        "coordinator.chat.thumbnails:find_or_make_thumbnail",
+        "coordinator.chat.thumbnails:require_or_make_thumbnail",
         "60 million pixels, 60 MiB; a child process with 5 s",
         "coordinator.chat.picture_jobs",
     ),
     # Forms
-    build_foreign_parser(
+    declare_foreign_parser(
         "JSON in a form",
         "dashboard.mcp.access_sheet:deserialize_grant_edits",
         "the form's 2 MiB; the decoder's own depth",
         "dashboard.admin.forms dashboard.admin.rows dashboard.approvals.verdicts dashboard.mcp.access_sheet"
         " dashboard.mcp.argument_form dashboard.mcp.views.shown_tools dashboard.rules.question",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "edited input",
         "coordinator.actions.sessions.tool_calls:parse_edited_tool_input",
         "the form's 2 MiB; 100 levels",
     ),
     # Single sign-on
-    build_foreign_parser(
+    declare_foreign_parser(
         "answer and token of the provider",
         "coordinator.identity.openid.tokens:decode_signed_token",
         "MOST_BYTES of an answer and 8 seconds, one at a time",
         "coordinator.identity.openid.fetching coordinator.identity.openid.tokens"
         " coordinator.identity.openid.provider coordinator.identity.openid.flow",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "a device's answer with a passkey",
         "coordinator.identity.passkeys:verify_passkey_and_get_counter",
         "16 KiB of JSON, of which a part is CBOR; attestations without certificates of makers",
         "coordinator.identity.passkeys",
     ),
     # What was read within one of the budgets above when it was stored, sealed or sent by a program of ours
-    build_foreign_parser(
+    declare_foreign_parser(
         "stored JSON",
         "coordinator.models.fields:decode_stored_json",
         "what its row holds: its writer's budget; the decoder's own depth",
@@ -303,13 +303,13 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         " coordinator.lib.worker_metrics coordinator.notifications.push dashboard.search.file_views"
         " coordinator.dialects.codex_transcripts coordinator.mcp.gateway.states",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "frames of a child process",
         "coordinator.sandbox.frames:read_frame",
         "1 MB of facts, 16 MiB of answer",
         "coordinator.sandbox.frames",
     ),
-    build_foreign_parser(
+    declare_foreign_parser(
         "report of the program that sends notifications",
         "coordinator.notifications.apprise_channel:run_apprise_child",
         "the output of a program of ours, in its time",

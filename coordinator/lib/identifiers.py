@@ -29,7 +29,7 @@ def derive_runner_id(
     return f"lnch_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
 
-def derive_agent_id_from_name(name: str) -> str:
+def slugify_name_as_agent_id(name: str) -> str:
     """Return the id that follows from a name, as other programs make it too: `agent.night_watch`.
 
     Letters outside a to z are written without their accents, or left out; a name with none left gets a short

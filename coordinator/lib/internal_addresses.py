@@ -61,7 +61,7 @@ def parse_ip_address(text: str) -> Address:
     return ipaddress.ip_address(text.partition("%")[0])
 
 
-def find_internal_destination_address(address: Address, allowed: Sequence[str] = ()) -> Address | None:
+def find_internal_packet_target(address: Address, allowed: Sequence[str] = ()) -> Address | None:
     """Return the internal address that a packet to `address` may end at, or None. It leaves out `allowed` networks."""
     networks = [ipaddress.ip_network(network, strict=False) for network in allowed]
     for target in packet_target_addresses(address):
@@ -70,9 +70,9 @@ def find_internal_destination_address(address: Address, allowed: Sequence[str] =
     return None
 
 
-def describe_forbidden_destination_address(address: Address, allowed: Sequence[str]) -> str:
+def forbidden_destination_reason_or_empty(address: Address, allowed: Sequence[str]) -> str:
     """Return why nothing is sent to `address`, empty where it may be; `allowed` are addresses and networks."""
-    internal = find_internal_destination_address(address, allowed)
+    internal = find_internal_packet_target(address, allowed)
     if internal is None:
         return ""
     return f"{internal} is an internal address. An operator can allow it in SIGNALBOX_WEBHOOK_NETWORKS."

@@ -62,7 +62,7 @@ class ServingFiles:
 
 
 @functools.cache
-def open_or_inherit_listening_sockets() -> ServingFiles:
+def open_or_inherit_serving_files() -> ServingFiles:
     """Return what `serve` serves on: what it had before it restarted itself, systemd's sockets, or new ones."""
     from gunicorn import systemd  # noqa: PLC0415 - small, and of no use to the other commands
 
@@ -85,7 +85,7 @@ def open_bind_sockets() -> list[socket.socket]:
     Raises BindRefused, and ValueError where SIGNALBOX_BIND is no address.
     """
     host, port = split_bind_address(os.environ.get("SIGNALBOX_BIND", "").strip() or USUAL)
-    return [open_listening_socket(address, port) for address in list_serving_addresses(host)]
+    return [open_listening_socket(address, port) for address in list_addresses_to_bind(host)]
 
 
 def split_bind_address(bind: str) -> tuple[str, int]:
@@ -111,7 +111,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def list_serving_addresses(host: str) -> list[str]:
+def list_addresses_to_bind(host: str) -> list[str]:
     """Return the addresses to serve on: `host`, and where that is loopback the machine's other loopback address.
 
     Browsers ask ::1 before 127.0.0.1 for a name under `.localhost`. A program that listened there would be our

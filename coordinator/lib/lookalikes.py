@@ -56,7 +56,7 @@ def find_lookalike_character_positions(text: str) -> list[int]:
     positions = [
         place for start, word in odd_words for place in lookalike_positions_in_word(start, word, written)
     ]
-    if not any(is_full_width_script(char) for _, word in odd_words for char in word):
+    if not any(is_full_width_script_character(char) for _, word in odd_words for char in word):
         positions += [place for place, char in enumerate(text) if char in _LIKE_SIGNS and not char.isascii()]
         positions += [match.end() - 1 for match in _OPTION.finditer(text)]
     return sorted(positions)
@@ -73,7 +73,7 @@ def unicode_character_name(char: str) -> str:
 
 
 def lookalike_positions_in_word(start: int, word: str, written: set[str]) -> list[int]:
-    disguised = [start + place for place, char in enumerate(word) if is_disguised_ascii(char)]
+    disguised = [start + place for place, char in enumerate(word) if is_disguised_ascii_character(char)]
     scripts = {character_script(char) for char in word} - {""}
     if len(scripts) > 1:
         rest = [place for place, char in enumerate(word) if character_script(char) not in {"LATIN", ""}]
@@ -91,7 +91,7 @@ def character_script(char: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def is_disguised_ascii(char: str) -> bool:
+def is_disguised_ascii_character(char: str) -> bool:
     """Say whether a letter is one of ASCII in another form: full width, mathematical, circled.
 
     Raised and lowered ones (m², ªº) deceive nobody.
@@ -103,6 +103,6 @@ def is_disguised_ascii(char: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def is_full_width_script(char: str) -> bool:
+def is_full_width_script_character(char: str) -> bool:
     """Say whether a letter is of a script that is written with signs of full width."""
     return unicodedata.name(char, "").startswith(("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"))

@@ -89,7 +89,7 @@ def require_unreplaceable_path(path: Path) -> None:
             )
 
 
-def secure_parent_folder(path: Path) -> None:
+def close_parent_folder_to_others(path: Path) -> None:
     """Raise PathNotPrivate where somebody else could replace `path`, or put a file next to it: SQLite trusts its own.
 
     A folder of ours that others may write to is closed.

@@ -29,7 +29,7 @@ class EdgeThreads:
         """Call `work` in a thread, with the request's trace id, and return what it returns or raise what it raises."""
         context, call = (
             contextvars.copy_context(),
-            functools.partial(call_with_fresh_database_connections, work, *args, **kwargs),
+            functools.partial(call_after_closing_broken_connections, work, *args, **kwargs),
         )
         return await self._pool.run_in_pool(functools.partial(context.run, call), CALLER.get())
 
@@ -65,7 +65,7 @@ class SharedRead(Generic[T]):
         return self._read()
 
 
-def call_with_fresh_database_connections(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def call_after_closing_broken_connections(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     close_broken_database_connections()
     return work(*args, **kwargs)
 

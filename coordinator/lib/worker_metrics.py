@@ -22,7 +22,7 @@ def metrics_folder() -> Path:
     return Path(settings.DATA_DIR) / "metrics"
 
 
-def remove_stale_worker_metrics() -> None:
+def remove_all_worker_metrics() -> None:
     """Remove the files of an earlier server; call it before the first worker starts."""
     for path in metrics_folder().glob("*"):
         path.unlink(missing_ok=True)

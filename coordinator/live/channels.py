@@ -50,7 +50,7 @@ class FrameBlob:
         self.size = len(data)
         self.chunks = [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
 
-    def blob_after_change(self, change_id: int) -> FrameBlob:
+    def blob_of_frames_after_change(self, change_id: int) -> FrameBlob:
         """Return what of this comes after `change_id`."""
         if self.first > change_id:
             return self
@@ -229,7 +229,7 @@ class LiveChannel:
 
     def _send_to_members(self, blob: FrameBlob) -> None:
         for member in list(self.members):
-            part = blob.blob_after_change(member.after) if blob.first <= member.after else blob
+            part = blob.blob_of_frames_after_change(member.after) if blob.first <= member.after else blob
             if part.frames and not member.try_enqueue_blob(part):
                 log.info("a stream that reads too slowly is cut off")
                 self.members.discard(member)

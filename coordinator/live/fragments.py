@@ -131,18 +131,16 @@ class FragmentCache:
             if topic in _summaries:
                 own_fragments[change_id] = [
                     *own_fragments.get(change_id, ()),
-                    *self._get_or_render_topic_summary(topic, change_id),
+                    *self._get_or_render_summary_fragments(topic, change_id),
                 ]
         return own_fragments
 
-    def _get_or_render_topic_summary(self, topic: str, change_id: int) -> list[PageFragment]:
+    def _get_or_render_summary_fragments(self, topic: str, change_id: int) -> list[PageFragment]:
         """Return the topic's summaries at that change, or at a later one, which is as good."""
         upto, summary = self._summed.get(topic, (-1, []))
         if upto < change_id:
             summary = [
-                fragment
-                for render in _summaries[topic]
-                for fragment in render_fragments_or_log_failure(render)
+                fragment for render in _summaries[topic] for fragment in render_fragments_or_empty(render)
             ]
             self._summed[topic] = (change_id, summary)
         return summary
@@ -156,7 +154,7 @@ class FragmentCache:
             rendered = [
                 fragment
                 for render in renderers
-                for fragment in render_fragments_or_log_failure(partial(render, change))
+                for fragment in render_fragments_or_empty(partial(render, change))
             ]
             self._cached_fragments[change.id] = rendered
             while len(self._cached_fragments) > REMEMBERED:
@@ -164,7 +162,7 @@ class FragmentCache:
         return rendered
 
 
-def render_fragments_or_log_failure(render: Summary) -> Sequence[PageFragment]:
+def render_fragments_or_empty(render: Summary) -> Sequence[PageFragment]:
     try:
         return render()
     except DatabaseError:

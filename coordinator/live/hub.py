@@ -39,7 +39,7 @@ class FeedHub:
         self.position = self.feed.position
         self.feed.listeners.append(self._dispatch_batch_to_event_loop)
 
-    def stop_following_feed(self) -> None:
+    def unsubscribe_from_feed(self) -> None:
         if self._dispatch_batch_to_event_loop in self.feed.listeners:
             self.feed.listeners.remove(self._dispatch_batch_to_event_loop)
         self._loop = None

@@ -109,7 +109,7 @@ def render_page_frames(
     joined_changes = merge_feed_changes_by_subject(changes)
     # html[:] is a plain str: Django's SafeString is a subclass, which msgspec refuses.
     change_fragments = fragments.fragments_by_change(change for change, _ in joined_changes)
-    drawn = dict(render_live_view_updates(names, changes))
+    drawn = dict(iterate_live_view_updates(names, changes))
     frames = []
     for change, count in joined_changes:
         pieces = b"".join(
@@ -123,7 +123,7 @@ def render_page_frames(
     return frames
 
 
-def render_live_view_updates(
+def iterate_live_view_updates(
     names: frozenset[str], changes: Sequence[FeedChange]
 ) -> Iterator[tuple[int, bytes]]:
     """Yield what views draw of the changes, each with the id of the last change that it shows."""
@@ -138,7 +138,7 @@ def render_live_view_updates(
     yield from last.items()
 
 
-def render_view_summaries(
+def render_view_summary_frames(
     fragments: FragmentCache, names: frozenset[str], changes: Sequence[FeedChange]
 ) -> list[EventFrame]:
     """Return the present summaries of the views whose things have changed. Runs in a thread."""

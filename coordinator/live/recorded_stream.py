@@ -16,7 +16,7 @@ from coordinator.live.channels import EventFrame
 from coordinator.live.hub import WantedTopics
 from coordinator.live.streams import build_sse_frame
 from coordinator.sessions.events import EVENT_COLUMNS, JSON_COLUMNS
-from coordinator.sessions.results import parse_result_fields
+from coordinator.sessions.results import parse_result_text_and_data
 from coordinator.sessions.wire import SESSION_COLUMNS
 
 TOPICS = frozenset({"sessions", "events", "runs"})
@@ -31,7 +31,7 @@ RUN = ("run_id", "error", "session_id", "status", "runner_id")
 encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-def parse_session_stream_query(query_string: bytes) -> tuple[str | None, bool]:
+def parse_session_id_and_init(query_string: bytes) -> tuple[str | None, bool]:
     """Return which session the query names, None for all, and whether the stream begins with an `init` frame."""
     query = parse_qs(query_string.decode("latin-1"), encoding="utf-8")
     with_init = query.get("include_init", ["true"])[-1].lower() not in {"false", "0", "no", "off"}
@@ -54,7 +54,7 @@ def load_session_init_frames(session_id: str | None, upto: int) -> list[EventFra
     return [build_sse_frame(upto, "-ini-001", "init", encode({"sessions": sessions}))]
 
 
-def load_session_stream_frames(changes: Sequence[FeedChange]) -> list[EventFrame]:
+def load_frames_of_changes(changes: Sequence[FeedChange]) -> list[EventFrame]:
     """Return the frames of `changes`, in order, from the present rows. Runs in a thread.
 
     A row that was deleted meanwhile has no frame: its deletion follows.
@@ -104,12 +104,14 @@ def build_event_frame_or_none(change: FeedChange, row: tuple[Any, ...] | None) -
     for column in JSON_PLACES:
         values[column] = json_value_or_text(values[column])
     data = dict(zip(EVENT, values, strict=True))
-    return build_sse_frame(change.id, "-evt-001", "event", encode({"data": add_tool_result_fields(data)}))
+    return build_sse_frame(
+        change.id, "-evt-001", "event", encode({"data": copy_with_tool_result_fields(data)})
+    )
 
 
-def add_tool_result_fields(data: dict[str, Any]) -> dict[str, Any]:
+def copy_with_tool_result_fields(data: dict[str, Any]) -> dict[str, Any]:
     """Add a result's two fields, which the events table keeps in the output; others do not have them."""
-    text, result = parse_result_fields(data["event_type"], data["tool_output"])
+    text, result = parse_result_text_and_data(data["event_type"], data["tool_output"])
     is_result = text is not None or result is not None
     output = None if is_result else data["tool_output"]
     return {**data, "tool_output": output, "result_text": text, "result_data": result}

@@ -52,7 +52,7 @@ def build_sse_frame(change_id: int, label: str, event: str, data: bytes) -> Even
     )
 
 
-def parse_last_event_id(header: bytes | None, query: str | None) -> int | None:
+def last_event_id_or_none(header: bytes | None, query: str | None) -> int | None:
     """Return the change id a client saw last, from Last-Event-ID or the query; None where it gives none.
 
     An unknown id counts as one that is no longer kept: -1.
@@ -77,13 +77,13 @@ class LiveStreams:
         self._clients: Counter[str] = Counter()
         self._closing = False
         self._tender: asyncio.Task[None] | None = None
-        hub.listeners.append(self._distribute_changes)
+        hub.listeners.append(self._queue_changes_on_channels)
 
     def __len__(self) -> int:
         return self._clients.total()
 
     def start_channel_maintenance(self) -> None:
-        self._tender = asyncio.ensure_future(self._maintain_channels_forever())
+        self._tender = asyncio.ensure_future(self._send_channel_heartbeats_forever())
 
     def close_all_streams(self) -> None:
         """End every stream in good order; none can be opened from now on."""
@@ -107,18 +107,18 @@ class LiveStreams:
     def iterate_open_subscribers(self) -> Iterator[StreamSubscriber]:
         return (member for channel in list(self._channels.values()) for member in list(channel.members))
 
-    def _distribute_changes(self, batch: Sequence[FeedChange]) -> None:
+    def _queue_changes_on_channels(self, batch: Sequence[FeedChange]) -> None:
         for channel, changes in self._channels_by_topic.wanted_changes_by_subscriber(batch).items():
             channel.queue_changes(changes)
 
-    async def _maintain_channels_forever(self) -> None:
+    async def _send_channel_heartbeats_forever(self) -> None:
         while True:
             await asyncio.sleep(TEND_EVERY)
             now = asyncio.get_running_loop().time()
             for channel in list(self._channels.values()):
                 channel.send_heartbeats_and_drop_stuck(now)
 
-    async def serve_sse_stream(
+    async def send_sse_stream(
         self, send: Send, opening: StreamOpening, still_allowed: Callable[[], Awaitable[object]]
     ) -> None:
         """Serve one stream to its end. Raises ServiceBusy or TooManyRequests before it begins.
@@ -127,7 +127,7 @@ class LiveStreams:
         """
         with (
             self._temporary_channel_membership(opening) as member,
-            self._reserve_client_stream_slot(opening.client),
+            self._reserve_stream_slot_during_block(opening.client),
         ):
             await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
             # Sends the headers off: a client must see that it is connected before anything happens.
@@ -143,7 +143,7 @@ class LiveStreams:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     @contextlib.contextmanager
-    def _reserve_client_stream_slot(self, client: str) -> Iterator[None]:
+    def _reserve_stream_slot_during_block(self, client: str) -> Iterator[None]:
         if self._closing or len(self) >= self._most:
             raise ServiceBusy("No more live streams can be opened here now. Try again soon.", retry_after=5)
         own_count = self._clients[client]

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from django.db.models import Q
 
-from coordinator.lib.identifiers import derive_agent_id_from_name
+from coordinator.lib.identifiers import slugify_name_as_agent_id
 from coordinator.models.agents import Agent, AgentName
 from coordinator.models.runners import Blueprint
 from coordinator.models.sessions import list_distinct_session_values
@@ -48,7 +48,7 @@ def load_linked_agents_by_name(names: Iterable[str | None]) -> dict[str, LinkedA
     requested_names = {name for name in names if name and "\0" not in name}  # PostgreSQL has no NUL
     if not requested_names:
         return {}
-    derived_ids = {name: derive_agent_id_from_name(name) for name in requested_names}
+    derived_ids = {name: slugify_name_as_agent_id(name) for name in requested_names}
     agents = dict(
         Agent.objects.filter(
             Q(pk__in=[*requested_names, *derived_ids.values()]) | Q(name__in=requested_names)

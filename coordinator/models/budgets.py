@@ -75,7 +75,7 @@ class Budget(models.Model):
         return self.changed_by.removeprefix("user:")
 
     @property
-    def username_who_allowed_more(self) -> str:
+    def allower_name(self) -> str:
         """The name of the person who allowed more for a day."""
         return (self.allowed_by or "").removeprefix("user:")
 

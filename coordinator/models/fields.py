@@ -42,7 +42,7 @@ SqlAndParams = tuple[str, Any]
 DAY = timedelta(days=1)
 
 
-def to_aware_utc(value: Any) -> datetime:
+def require_aware_utc(value: Any) -> datetime:
     """Return an aware UTC datetime from a datetime or a readable text; ValueError for anything else."""
     if isinstance(value, str):
         instant = instants.parse_instant_or_none(value) or parse_datetime(value)
@@ -87,7 +87,7 @@ class TimeField(models.DateTimeField):  # type: ignore[type-arg]
         if isinstance(value, datetime) and timezone.is_naive(value):
             value = timezone.make_aware(value)
         try:
-            return to_aware_utc(value)
+            return require_aware_utc(value)
         except ValueError as problem:
             raise ValidationError(str(problem), code="invalid") from None
 
@@ -95,7 +95,7 @@ class TimeField(models.DateTimeField):  # type: ignore[type-arg]
         """Return the column's form; what was unreadable goes back as it came."""
         if value is None or isinstance(value, UnreadableText) or hasattr(value, "resolve_expression"):
             return value
-        return self.encode_instant(to_aware_utc(value))
+        return self.encode_instant(require_aware_utc(value))
 
     def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:
         """Return the column's form as it is: no backend adapts it further."""
@@ -232,7 +232,7 @@ def decode_stored_json(text: str) -> Any:
     """Return the value of stored JSON, or the text itself where it is none. A lone surrogate is kept as its escape."""
     try:
         decoded = _DECODER.decode(text)
-        return escape_lone_surrogates(decoded) if _SURROGATE.search(text) else decoded
+        return escape_surrogates_in_json_value(decoded) if _SURROGATE.search(text) else decoded
     except (ValueError, TypeError, RecursionError):
         return UnreadableText(text)
 
@@ -240,16 +240,16 @@ def decode_stored_json(text: str) -> Any:
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def escape_lone_surrogates(value: Any) -> Any:
+def escape_surrogates_in_json_value(value: Any) -> Any:
     """Return a JSON value that UTF-8 has a form for: no answer and no page could hold the other."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
         return {
-            escape_lone_surrogates(key): escape_lone_surrogates(inner_value)
+            escape_surrogates_in_json_value(key): escape_surrogates_in_json_value(inner_value)
             for key, inner_value in value.items()
         }
-    return [escape_lone_surrogates(one) for one in value] if isinstance(value, list) else value
+    return [escape_surrogates_in_json_value(one) for one in value] if isinstance(value, list) else value
 
 
 def parse_finite_float(digits: str) -> float:
@@ -319,7 +319,7 @@ class InstantLookup(lookups.Lookup):
             or isinstance(self.rhs, UnreadableText)
         ):
             return self.rhs
-        return to_aware_utc(self.rhs)
+        return require_aware_utc(self.rhs)
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SqlAndParams:
         """Return bounds on the text and the exact comparison; for an expression, the comparison alone."""
@@ -389,7 +389,7 @@ class InstantIn(lookups.Lookup):
         """Return aware datetimes; a subquery of texts would have to be read first."""
         if not isinstance(self.rhs, Iterable) or hasattr(self.rhs, "resolve_expression"):
             raise ValueError("`in` takes a list of datetimes here.")
-        return [to_aware_utc(value) for value in self.rhs]
+        return [require_aware_utc(value) for value in self.rhs]
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SqlAndParams:
         """Return a comparison for each, so that each is served by its text bounds."""

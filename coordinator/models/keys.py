@@ -40,7 +40,7 @@ class ApiKey(models.Model):
         return [str(scope) for scope in self.scopes] if isinstance(self.scopes, list) else []
 
     @property
-    def agent_binding(self) -> frozenset[str] | None:
+    def bound_agent_ids_or_none(self) -> frozenset[str] | None:
         """The agents that the key speaks for; None where it is bound to none. An unreadable list holds nobody."""
         if self.agent_id is not None:
             return frozenset({self.agent_id})
@@ -51,7 +51,7 @@ class ApiKey(models.Model):
     @property
     def agent_names(self) -> list[str]:
         """The agents that the key is bound to, in order."""
-        return sorted(self.agent_binding or ())
+        return sorted(self.bound_agent_ids_or_none or ())
 
 
 class SessionKey(models.Model):

@@ -198,7 +198,7 @@ class GrantQuerySet(models.QuerySet["Grant"]):
         """Return grants that have ended, by the clock or by a person."""
         return self.filter(expires_at__lte=now)
 
-    def with_effective_permission(self, word: str) -> GrantQuerySet:
+    def filter_by_effective_permission(self, word: str) -> GrantQuerySet:
         """Return grants that say `word`."""
         asking = models.Q(asks=True, permission__in=GrantPermission.values)
         if word == GrantWord.ASK:
@@ -251,10 +251,10 @@ class Grant(models.Model):
     @property
     def effective_permission(self) -> str:
         """What the grant says: a GrantPermission, or an unknown word unchanged."""
-        return effective_grant_permission(self.permission, self.asks)
+        return permission_with_ask_flag(self.permission, self.asks)
 
 
-def effective_grant_permission(permission: str, requires_approval: bool) -> str:
+def permission_with_ask_flag(permission: str, requires_approval: bool) -> str:
     """Return what a row says. One that asks is stored as a denial, so that programs without asking let nothing through.
 
     The bare word `ask` is another program's, and denies as it always did.

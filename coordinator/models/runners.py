@@ -62,7 +62,7 @@ class Runner(models.Model):
     @property
     def executor_command(self) -> str | None:
         """What it starts its executors with; None where it does not say."""
-        return self.executor_text_setting("command")
+        return self.executor_text_setting_or_none("command")
 
     @property
     def executor_type(self) -> str:
@@ -70,14 +70,14 @@ class Runner(models.Model):
 
         Runners from before the two types said other words here, and all of them ran agents.
         """
-        return PROCEDURAL if self.executor_text_setting("type") == PROCEDURAL else AUTONOMOUS
+        return PROCEDURAL if self.executor_text_setting_or_none("type") == PROCEDURAL else AUTONOMOUS
 
     @property
     def executor_lifecycle(self) -> str | None:
         """Whether its executors outlive a run (`persistent`) or not (`one_shot`); None: an older runner."""
-        return self.executor_text_setting("lifecycle")
+        return self.executor_text_setting_or_none("lifecycle")
 
-    def executor_text_setting(self, name: str) -> str | None:
+    def executor_text_setting_or_none(self, name: str) -> str | None:
         value = self.executor.get(name) if isinstance(self.executor, dict) else None
         return value if isinstance(value, str) else None
 
@@ -92,7 +92,7 @@ class Runner(models.Model):
             if isinstance(agent_entry, dict) and isinstance(agent_entry.get("name"), str)
         ]
 
-    def time_since_heartbeat(self, now: datetime) -> timedelta:
+    def heartbeat_age_or_max(self, now: datetime) -> timedelta:
         """Return the time since its last sign of life; timedelta.max if that cannot be read."""
         last_heartbeat = self.last_heartbeat
         return now - last_heartbeat if isinstance(last_heartbeat, datetime) else timedelta.max

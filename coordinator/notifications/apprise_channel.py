@@ -55,7 +55,7 @@ class DisplayedAddress:
         return f"{self.service} at {self.host}" if self.host else self.service
 
 
-def identify_service_address_in_subprocess(url: str) -> DisplayedAddress:
+def require_displayed_address_in_subprocess(url: str) -> DisplayedAddress:
     """Return where an address leads; nothing is sent. Raises InvalidServiceAddress, NotificationNotSent."""
     schema = require_allowed_schema(url)
     outcome = run_apprise_child({"url": url})
@@ -87,7 +87,7 @@ def service_address_seal_purpose(address: str) -> str:
     return f"notification\x1f{address}"
 
 
-def send_apprise_and_describe_outcome(
+def send_apprise_and_describe_success(
     message: Notification, request: PermissionRequest | None, now: datetime
 ) -> str:
     """Hand a message about `request` (None: a test) to its service; return what it answered.

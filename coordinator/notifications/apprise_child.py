@@ -27,7 +27,7 @@ import certifi
 from apprise.manager_plugins import NotificationManager
 from requests.adapters import HTTPAdapter
 
-from coordinator.lib.internal_addresses import describe_forbidden_destination_address, parse_ip_address
+from coordinator.lib.internal_addresses import forbidden_destination_reason_or_empty, parse_ip_address
 from coordinator.lib.network_words import describe_network_error
 
 SECONDS = 20  # of processor time; the parent watches the clock
@@ -73,7 +73,7 @@ class AuditHookFence:
             address = parse_ip_address(str(socket_address[0]))
         except (TypeError, ValueError, IndexError):  # a name, or a socket that is no network's
             raise FenceRefused("only checked addresses") from None
-        if address_problem := describe_forbidden_destination_address(address, self.networks):
+        if address_problem := forbidden_destination_reason_or_empty(address, self.networks):
             self.why = address_problem
             raise FenceRefused(address_problem)
 
@@ -98,7 +98,7 @@ class RequestOutcomeRecorder:
             try:
                 response = send(adapter, *args, **options)
             except Exception as problem:
-                self.outcome = describe_network_error(find_root_network_error(problem))
+                self.outcome = describe_network_error(root_network_error_or_original(problem))
                 raise
             self.outcome = f"answered {response.status_code}"
             return response
@@ -106,7 +106,7 @@ class RequestOutcomeRecorder:
         HTTPAdapter.send = send_and_record  # type: ignore[method-assign, assignment]
 
 
-def find_root_network_error(problem: BaseException) -> BaseException:
+def root_network_error_or_original(problem: BaseException) -> BaseException:
     """Return what a library's errors are about: the error that began them, where it is one of the network."""
     cause: BaseException | None = problem
     error = problem
@@ -166,7 +166,7 @@ def run_fenced_apprise_order(order: Mapping[str, Any]) -> dict[str, str]:
     service = apprise.Apprise.instantiate(order["url"], asset=asset, suppress_exceptions=True)
     if service is None:
         return {"problem": "incomplete"}
-    allowed_service = identify_allowed_service_or_none(service, order["schemas"])
+    allowed_service = allowed_service_fields_or_none(service, order["schemas"])
     if allowed_service is None:
         return {"problem": "not allowed"}
     if "text" not in order:
@@ -195,7 +195,7 @@ def explain_internal_host(service: Any, networks: Sequence[str]) -> str:
         return ""
     try:
         bare = "127.0.0.1" if host == "localhost" or host.endswith(".localhost") else host.strip("[]")
-        return describe_forbidden_destination_address(parse_ip_address(bare), networks)
+        return forbidden_destination_reason_or_empty(parse_ip_address(bare), networks)
     except ValueError:
         return ""
 
@@ -204,7 +204,7 @@ def has_self_hosted_address(service: Any) -> bool:
     return any("{host}" in template for template in service.templates)
 
 
-def identify_allowed_service_or_none(service: Any, schemas: Sequence[str]) -> dict[str, str] | None:
+def allowed_service_fields_or_none(service: Any, schemas: Sequence[str]) -> dict[str, str] | None:
     """Return which service it is and, of one that people run themselves, on which host; None for others' schemas."""
     names: set[str] = set()
     for known_protocol in (service.protocol, service.secure_protocol):

@@ -35,7 +35,7 @@ class NotificationChannel:
 # In the order in which the form offers them.
 CHANNELS: Mapping[str, NotificationChannel] = {
     Kind.APPRISE: NotificationChannel(
-        apprise_channel.send_apprise_and_describe_outcome, 4, "Service", "A service (Slack, Telegram, …)"
+        apprise_channel.send_apprise_and_describe_success, 4, "Service", "A service (Slack, Telegram, …)"
     ),
     Kind.EMAIL: NotificationChannel(emails.send_email_and_describe_outcome, 2, "E-mail", "E-mail"),
     Kind.WEBHOOK: NotificationChannel(

@@ -27,7 +27,7 @@ from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.approvals import request_context
 from coordinator.policy.requests.gateway_requests import gateway_request_call_label
 from coordinator.policy.requests.questions import AgentQuestions, describe_how_agent_asks
-from coordinator.secrets.masking import mask_secrets, shorten_mask_digests
+from coordinator.secrets.masking import mask_secrets_in_value, shorten_mask_digests
 from coordinator.sessions import titles
 
 LONGEST_TITLE, LONGEST_TEXT, MOST_MASKED = 180, 10_000, 20_000  # characters
@@ -142,14 +142,14 @@ def build_subscription_limit_message_text(message: Notification) -> MessageText:
     return MessageText(clean_foreign_text_to_one_line(title), f"{text}{host}", page)
 
 
-def find_unguarded_call_count_of_notification(message: Notification) -> SessionGuard | None:
+def find_session_guard_of_notification(message: Notification) -> SessionGuard | None:
     """Return the count of unguarded calls that a message is about; None where its session is gone."""
     return SessionGuard.objects.filter(pk=message.request_id.removeprefix(SESSION)).first()
 
 
 def build_unguarded_calls_message_text(message: Notification) -> MessageText:
     """Return what a message says about calls that ran without a guard."""
-    guard = find_unguarded_call_count_of_notification(message)
+    guard = find_session_guard_of_notification(message)
     if guard is None:
         return MessageText("Signalbox: a session was deleted", "", f"{settings.PUBLIC_URL}/ui/sessions/")
     calls = f"{guard.unguarded} call{'' if guard.unguarded == 1 else 's'}"
@@ -250,7 +250,7 @@ def mask_secrets_and_replace_hidden(text: str) -> str:
     if len(text) > MOST_MASKED:
         head = text[:MOST_MASKED]
         text = head[: max(head.rfind(" "), MOST_MASKED // 2)]
-    masked = shorten_mask_digests(str(mask_secrets(text)))
+    masked = shorten_mask_digests(str(mask_secrets_in_value(text)))
     return "".join("\N{REPLACEMENT CHARACTER}" if is_hidden_character(char) else char for char in masked)
 
 

@@ -31,9 +31,9 @@ from coordinator.notifications.messages import (
     session_id_of_request,
 )
 from coordinator.policy.deciders import decider_book as deciders
-from coordinator.policy.deciders.waiting import load_waiting_for_person
+from coordinator.policy.deciders.waiting import load_waiting_and_snoozed_requests
 from coordinator.policy.requests import approvals, question_requests
-from coordinator.policy.requests.approvals import format_instant_or_keep_text, requester_name
+from coordinator.policy.requests.approvals import canonical_instant_or_text, requester_name
 from coordinator.policy.requests.judged_content import judged_card_digest
 from coordinator.policy.requests.questions import AgentQuestions, describe_how_agent_asks
 from coordinator.policy.requests.request_headlines import build_permission_request_headline
@@ -91,7 +91,7 @@ def load_push_payload_of_notification(
     message: Notification, request: PermissionRequest | None, now: datetime
 ) -> dict[str, Any]:
     person = User.objects.get(username=message.target.person)
-    waiting = load_waiting_for_person(person, now).waiting_count
+    waiting = load_waiting_and_snoozed_requests(person, now).waiting_count
     if message.event in (Notification.NotifiedEvent.BUDGET, Notification.NotifiedEvent.LIMIT):
         message_text = build_message_text(message, None, now)
         budget_payload = {
@@ -102,7 +102,7 @@ def load_push_payload_of_notification(
             "kind": "budget",
             **budget_payload,
             "url": BUDGETS_PAGE if message.event == Notification.NotifiedEvent.BUDGET else USAGE_PAGE,
-            "at": format_instant_or_keep_text(now),
+            "at": canonical_instant_or_text(now),
             "waiting": waiting,
         }
     if message.event in (Notification.NotifiedEvent.UNGUARDED, Notification.NotifiedEvent.SIGN_IN):
@@ -112,7 +112,7 @@ def load_push_payload_of_notification(
             "title": clean_foreign_text_to_one_line(message_text.title, TITLE),
             "body": clean_foreign_text_to_one_line(message_text.text, GIST),
             "url": message_text.link.removeprefix(settings.PUBLIC_URL),
-            "at": format_instant_or_keep_text(now),
+            "at": canonical_instant_or_text(now),
             "waiting": waiting,
         }
     return build_push_payload_of_request(request, waiting, now)
@@ -127,7 +127,7 @@ def build_push_payload_of_request(
     """
     request_payload = {
         "url": approval_page_path(request),
-        "at": format_instant_or_keep_text(now),
+        "at": canonical_instant_or_text(now),
         "waiting": waiting,
     }
     if request is None:
@@ -179,11 +179,11 @@ def build_request_push_payload(
     if waits:
         return (
             request_fields
-            | question_choices_for_notification(request)
+            | question_choices_payload_or_empty(request)
             | {
                 "judged": judged_card_digest(request),
-                "asked_at": format_instant_or_keep_text(request.created_at),
-                "deadline": format_instant_or_keep_text(request.expires_at),
+                "asked_at": canonical_instant_or_text(request.created_at),
+                "deadline": canonical_instant_or_text(request.expires_at),
             }
         )
     story = approvals.describe_request_outcome(request, now)
@@ -201,7 +201,7 @@ def request_push_title_and_body(request: PermissionRequest) -> tuple[str, str]:
     return kind, approvals.permission_request_gist(request)
 
 
-def question_choices_for_notification(request: PermissionRequest) -> dict[str, list[str]]:
+def question_choices_payload_or_empty(request: PermissionRequest) -> dict[str, list[str]]:
     """Return the choices of a question that one press answers, as a notification offers them."""
     question = question_requests.parse_request_question_or_none(request)
     if not isinstance(question, AgentQuestions) or not question.is_one_tap:
@@ -244,7 +244,7 @@ def load_signed_push_headers(
         ),
         "Content-Encoding": "aes128gcm",
         "Content-Type": "application/octet-stream",
-        "TTL": str(int(push_time_to_live(request, now).total_seconds())),
+        "TTL": str(int(push_ttl_timedelta(request, now).total_seconds())),
         "Urgency": "high",
     }
     if request is not None:  # what is not fetched yet gives way to what is newer about the same request
@@ -252,7 +252,7 @@ def load_signed_push_headers(
     return headers
 
 
-def push_time_to_live(request: PermissionRequest | None, now: datetime) -> timedelta:
+def push_ttl_timedelta(request: PermissionRequest | None, now: datetime) -> timedelta:
     if request is None:
         return TEST_PUSH_TTL
     current_request_state = approvals.current_request_state(request, now)

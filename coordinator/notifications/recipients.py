@@ -45,4 +45,4 @@ def usernames_in_escalation_steps(steps: Iterable[EscalationStep]) -> set[str]:
 
 def request_decider_names(request: PermissionRequest, now: datetime) -> set[str]:
     """Return the names of everybody who may decide `request` at `now`."""
-    return {user.get_username() for user in deciders.load_request_deciders(request, now=now)}
+    return {user.get_username() for user in deciders.load_deciders_of_request(request, now=now)}

@@ -22,8 +22,8 @@ from coordinator.notifications.messages import (
     request_session_title,
     session_id_of_request,
 )
-from coordinator.policy.requests.approvals import current_request_state, format_instant_or_keep_text
-from coordinator.secrets.masking import mask_secrets
+from coordinator.policy.requests.approvals import canonical_instant_or_text, current_request_state
+from coordinator.secrets.masking import mask_secrets_in_value
 
 EVENTS: dict[str, str] = {
     Notification.NotifiedEvent.ASKED: "waiting"
@@ -61,7 +61,7 @@ def build_webhook_payload(
         message_text = build_message_text(message, None, now)
         about = {
             "notification_id": message.pk,
-            "sent_at": format_instant_or_keep_text(now),
+            "sent_at": canonical_instant_or_text(now),
             "url": message_text.link,
         }
         return {
@@ -75,7 +75,7 @@ def build_webhook_payload(
         return {
             "event": "session.unguarded",
             "notification_id": message.pk,
-            "sent_at": format_instant_or_keep_text(now),
+            "sent_at": canonical_instant_or_text(now),
             "session_id": message.request_id.removeprefix(SESSION),
             "url": message_text.link,
             "title": message_text.title,
@@ -86,7 +86,7 @@ def build_webhook_payload(
         return {
             "event": "mcp_server.sign_in_needed",
             "notification_id": message.pk,
-            "sent_at": format_instant_or_keep_text(now),
+            "sent_at": canonical_instant_or_text(now),
             "url": message_text.link,
             "title": message_text.title,
             "text": message_text.text,
@@ -94,16 +94,16 @@ def build_webhook_payload(
     body: dict[str, Any] = {
         "event": f"permission_request.{EVENTS.get(message.event, message.event)}" if request else "test",
         "notification_id": message.pk,
-        "sent_at": format_instant_or_keep_text(now),
+        "sent_at": canonical_instant_or_text(now),
         "url": approval_page_url(request),
     }
     if request is not None:
         body |= {
             "request_id": request.request_id,
-            "plugin_id": mask_secrets(request.plugin_id),
-            "permission_type": mask_secrets(request.permission_type),
-            "justification": mask_secrets(request.justification),
-            "deadline": format_instant_or_keep_text(request.expires_at),
+            "plugin_id": mask_secrets_in_value(request.plugin_id),
+            "permission_type": mask_secrets_in_value(request.permission_type),
+            "justification": mask_secrets_in_value(request.justification),
+            "deadline": canonical_instant_or_text(request.expires_at),
             "session_id": session_id_of_request(request),
             "session_title": request_session_title(request),
         }

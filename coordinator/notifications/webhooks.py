@@ -19,7 +19,7 @@ from django.conf import settings
 
 from coordinator.lib.internal_addresses import (
     Address,
-    describe_forbidden_destination_address,
+    forbidden_destination_reason_or_empty,
     parse_ip_address,
 )
 from coordinator.lib.network_words import describe_network_error
@@ -104,7 +104,7 @@ def resolve_checked_addresses(host: str, port: int) -> list[tuple[str, int]]:
 
 
 def require_allowed_address(address: Address) -> None:
-    if address_problem := describe_forbidden_destination_address(address, settings.WEBHOOK_NETWORKS):
+    if address_problem := forbidden_destination_reason_or_empty(address, settings.WEBHOOK_NETWORKS):
         raise WebhookAddressRefused(address_problem)
 
 

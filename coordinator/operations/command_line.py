@@ -20,7 +20,7 @@ IMPATIENT = {"serve", "doctor"}
 PATIENCE_MS = 60_000  # how long any other command waits for a lock
 
 
-def run_management_command(arguments: Sequence[str], program: str) -> None:
+def run_management_command_or_exit(arguments: Sequence[str], program: str) -> None:
     """Run one of Django's or our commands. `program` is how its usage calls this program."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "coordinator.settings")
     words = [program, *arguments]
@@ -48,7 +48,7 @@ def restart_if_needed_and_open_listeners() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     from coordinator.lib import listening_sockets
 
-    listening_sockets.open_or_inherit_listening_sockets()
+    listening_sockets.open_or_inherit_serving_files()
 
 
 def run_django_command_or_exit(words: list[str]) -> None:
@@ -68,7 +68,7 @@ def run_django_command_or_exit(words: list[str]) -> None:
         if not IMPATIENT & set(words[1:2]):
             from coordinator.engine import locks
 
-            locks.set_default_lock_timeout(PATIENCE_MS)
+            locks.set_new_connections_lock_timeout(PATIENCE_MS)
         execute_from_command_line(words)
     except ImproperlyConfigured as problem:
         # A setting that cannot be used is the operator's to mend: a sentence helps, a traceback does not.
@@ -92,4 +92,4 @@ def describe_database_error(problem: OperationalError) -> str:
 
 
 if __name__ == "__main__":
-    run_management_command(sys.argv[1:], "signalbox manage")
+    run_management_command_or_exit(sys.argv[1:], "signalbox manage")

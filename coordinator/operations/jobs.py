@@ -34,7 +34,7 @@ from coordinator.actions.upkeep.jobs import (
     claim_jobs,
     enqueue_jobs,
     job_retry_delay,
-    release_and_reschedule_jobs,
+    release_and_reschedule_done_jobs,
     retry_job_later,
 )
 from coordinator.actions.usage import activity, recording, usage_backfill
@@ -81,7 +81,7 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob("lifecycle", session_lifecycle_job_interval, housekeeping.run_housekeeping),
     PeriodicJob("approvals:expire", timedelta(seconds=2), approvals.expire_due_requests),
     PeriodicJob("approvals:unawaited", timedelta(seconds=2), unawaited_calls.close_abandoned_requests),
-    PeriodicJob("brakes:stop", timedelta(seconds=2), brakes.stop_braked_runs),
+    PeriodicJob("brakes:stop", timedelta(seconds=2), brakes.stop_runs_under_active_brakes),
     PeriodicJob("deciders:clock", timedelta(seconds=5), deciders.announce_delegation_changes),
     PeriodicJob("notifications:escalate", timedelta(seconds=2), notifications.escalate_due_requests),
     PeriodicJob("notifications:deliver", timedelta(seconds=2), notifications.start_due_deliveries),
@@ -101,9 +101,13 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob("feed:prune", timedelta(minutes=1), feed.prune_changes),
     PeriodicJob("events:adopt", timedelta(hours=1), events.add_new_missing_event_contexts, alone=True),
     PeriodicJob("titles:keep", timedelta(seconds=2), titles.update_session_titles),
-    PeriodicJob("sessions:figures", timedelta(seconds=5), session_sums.update_session_figures, alone=True),
-    PeriodicJob("sessions:guards", timedelta(seconds=30), guards.update_unguarded_call_counts, alone=True),
-    PeriodicJob("search:index", timedelta(seconds=2), search.run_indexing_slice, alone=True),
+    PeriodicJob(
+        "sessions:figures", timedelta(seconds=5), session_sums.update_due_session_figures, alone=True
+    ),
+    PeriodicJob(
+        "sessions:guards", timedelta(seconds=30), guards.update_recent_unguarded_call_counts, alone=True
+    ),
+    PeriodicJob("search:index", timedelta(seconds=2), search.index_slice_and_count_events, alone=True),
     PeriodicJob("chat:index", timedelta(seconds=30), chat_search.index_unindexed_chat_messages),
     PeriodicJob("search:forget", timedelta(hours=1), search.unindex_deleted_events, alone=True),
     PeriodicJob(
@@ -143,8 +147,8 @@ def run_and_list_due_jobs(
     due_jobs = [(job, claims[job.name]) for job in jobs if job.name in claims]
     for job, claim in due_jobs:
         if job.alone:
-            start(partial(run_claimed_jobs, [(job, claim)]))
-    run_claimed_jobs([(job, claim) for job, claim in due_jobs if not job.alone])
+            start(partial(run_claimed_jobs_and_release, [(job, claim)]))
+    run_claimed_jobs_and_release([(job, claim) for job, claim in due_jobs if not job.alone])
     return [job.name for job, _claim in due_jobs]
 
 
@@ -155,7 +159,7 @@ def add_missing_jobs(jobs: Sequence[PeriodicJob], now: datetime) -> None:
             enqueue_jobs(name, now=now)
 
 
-def run_claimed_jobs(due: Sequence[tuple[PeriodicJob, ClaimedJob]]) -> None:
+def run_claimed_jobs_and_release(due: Sequence[tuple[PeriodicJob, ClaimedJob]]) -> None:
     """Do claimed jobs one after the other; those that were done are freed together, by one write."""
     with LEASE_RENEWER.renew_leases_during_block([claim for _job, claim in due]):
         done = {
@@ -165,7 +169,7 @@ def run_claimed_jobs(due: Sequence[tuple[PeriodicJob, ClaimedJob]]) -> None:
         }
         if due:
             write_job_outcome_with_retries(
-                lambda: release_and_reschedule_jobs(done, now=due[0][1].claimed_at)
+                lambda: release_and_reschedule_done_jobs(done, now=due[0][1].claimed_at)
             )
 
 

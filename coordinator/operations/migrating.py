@@ -98,27 +98,29 @@ class MigrationJudge:
     is_large: IsLarge = lambda _table: True
     new_tables: set[str] = field(default_factory=set)
 
-    def assess_migration_safety(
+    def iterate_migration_findings(
         self, migration: Migration, state: ProjectState
     ) -> Iterator[MigrationFinding]:
         """Yield a finding for each operation; `state` is that before it, and is moved on."""
         for operation in migration.operations:
             before = state.clone()
             operation.state_forwards(migration.app_label, state)
-            for safe, reason in self.judge_operation(operation, migration.app_label, before, state):
+            for safe, reason in self.iterate_operation_judgments(
+                operation, migration.app_label, before, state
+            ):
                 yield MigrationFinding(migration.name, operation.describe(), safe, reason)
 
-    def judge_operation(
+    def iterate_operation_judgments(
         self, operation: Operation, app: str, before: ProjectState, after: ProjectState
     ) -> Iterator[tuple[bool, str]]:
         """Yield whether it is safe and why; more than once for one that holds several."""
         if isinstance(operation, migrations.SeparateDatabaseAndState):
             for inner in operation.database_operations:
-                yield from self.judge_operation(inner, app, before, after)
+                yield from self.iterate_operation_judgments(inner, app, before, after)
         elif isinstance(operation, EngineSql):
             for statement in operation.forward:
                 if sql := in_words_of("postgresql", statement).strip():
-                    yield self.judge_sql_statement_or_none(sql) or resolve_declared_migration_safety(
+                    yield self.judge_recognized_statement_or_none(sql) or declared_safety_or_unsafe(
                         operation.beside_older, SQL_UNREAD
                     )
         elif isinstance(operation, migrations.RunPython):
@@ -137,7 +139,7 @@ class MigrationJudge:
         if table in self.new_tables:
             return True, NEW
         if name == "AddIndex" or (name in CONCURRENT and table in TABLES):
-            return self.judge_blocking_index(str(table))
+            return self.judge_plain_index_build(str(table))
         if name in HARMLESS or name in HARMFUL:
             return name in HARMLESS, HARMLESS.get(name) or HARMFUL[name]
         if isinstance(operation, migrations.AddField):
@@ -148,7 +150,7 @@ class MigrationJudge:
             )
         return False, "it is not known what it does"
 
-    def judge_blocking_index(self, table: str) -> tuple[bool, str]:
+    def judge_plain_index_build(self, table: str) -> tuple[bool, str]:
         if table in TABLES:
             return False, IN_PARTS.format(table=table)
         if self.is_large(table):
@@ -162,7 +164,7 @@ class MigrationJudge:
             return True, "nothing is built but the index that the parts' are attached to"
         if concurrently and table not in TABLES:
             return True, HARMLESS["AddIndexConcurrently"]
-        return self.judge_blocking_index(table)
+        return self.judge_plain_index_build(table)
 
     def judge_added_field(self, column: models.Field[Any, Any], table: str) -> tuple[bool, str]:
         if isinstance(column, models.ManyToManyField):
@@ -173,7 +175,7 @@ class MigrationJudge:
             return False, f"writers of {table} wait while the index is built"
         return True, "the older version need not fill the column"
 
-    def judge_sql_statement_or_none(self, sql: str) -> tuple[bool, str] | None:
+    def judge_recognized_statement_or_none(self, sql: str) -> tuple[bool, str] | None:
         """Judge one statement in PostgreSQL's words; None where it is not one of those that are known."""
         if match := CREATE_TABLE.match(sql):
             self.new_tables.add(match[1])
@@ -199,7 +201,7 @@ def judge_column_definition_or_none(definition: str) -> tuple[bool, str] | None:
     return True, "the older version need not fill the column"
 
 
-def resolve_declared_migration_safety(word: str, otherwise: str) -> tuple[bool, str]:
+def declared_safety_or_unsafe(word: str, otherwise: str) -> tuple[bool, str]:
     """Take the word of who wrote it, where there is one."""
     return (True, word) if word else (False, otherwise)
 
@@ -208,7 +210,7 @@ def judge_python_operation(code: Any) -> tuple[bool, str]:
     if code is migrations.RunPython.noop:
         return True, "it does nothing"
     unread = f"what {code.__name__} does to rows that the older version uses is not known"
-    return resolve_declared_migration_safety(getattr(code, SAFE_BESIDE_OLDER, ""), unread)
+    return declared_safety_or_unsafe(getattr(code, SAFE_BESIDE_OLDER, ""), unread)
 
 
 def judge_altered_field(old: models.Field[Any, Any], operation: migrations.AlterField) -> tuple[bool, str]:
@@ -248,7 +250,7 @@ def list_migration_safety_findings(
     steps: Iterable[Migration], state: ProjectState, judge: MigrationJudge
 ) -> list[MigrationFinding]:
     """Return what is found in these migrations, which follow on `state`."""
-    return [finding for step in steps for finding in judge.assess_migration_safety(step, state)]
+    return [finding for step in steps for finding in judge.iterate_migration_findings(step, state)]
 
 
 def list_pending_migration_safety_findings() -> list[MigrationFinding]:

@@ -89,7 +89,7 @@ class SystemdService:
         host, port = listening_sockets.split_bind_address(self.read_bind_address_setting())
         streams = [
             f"ListenStream={listening_sockets.join_host_port(serving_address, port)}"
-            for serving_address in listening_sockets.list_serving_addresses(host)
+            for serving_address in listening_sockets.list_addresses_to_bind(host)
         ]
         return SOCKET.format(
             mark=MARK, name=self.name, streams="\n".join(streams), backlog=listening_sockets.BACKLOG
@@ -293,17 +293,17 @@ def require_installable(service: SystemdService) -> None:
     for file_label, path in (("program", service.code), *(("Python", path) for path in pythons)):
         if any(path.is_relative_to(home) for home in HIDDEN):
             raise CommandError(
-                f"The {file_label} is in {path}, which a service cannot see. {install_elsewhere_hint()}"
+                f"The {file_label} is in {path}, which a service cannot see. {root_installation_hint()}"
             )
         for folder in (path, *path.parents):
             if change_reason := explain_who_can_replace_folder(folder):
                 raise CommandError(
                     f"Others could change the {file_label} that the service runs: {folder} {change_reason}. "
-                    f"{install_elsewhere_hint()}"
+                    f"{root_installation_hint()}"
                 )
     for name in (service.name, service.mcp_server_user_name):
         require_unused_or_system_username(name)
-    if service.data.exists() and (owner := find_owner_name(service.data)) not in {"root", service.name}:
+    if service.data.exists() and (owner := owner_name_or_number(service.data)) not in {"root", service.name}:
         raise CommandError(f"{service.data} belongs to {owner}. Name another with --data-dir.")
     for unit in (service.unit_path, service.socket_unit_path, *service.render_mcp_units()):
         if unit.exists() and MARK not in unit.read_text():
@@ -326,7 +326,7 @@ def explain_who_can_replace_folder(folder: Path) -> str | None:
     )
 
 
-def install_elsewhere_hint() -> str:
+def root_installation_hint() -> str:
     return (
         "Install it for root, and run this command there: python3 -m venv /opt/signalbox && "
         "/opt/signalbox/bin/pip install SIGNALBOX-WHEEL"
@@ -421,10 +421,10 @@ def generate_removal_steps(service: SystemdService, *, delete_data: bool) -> Ite
         return
     if service.settings.exists():
         yield f"remove {service.settings}", service.settings.unlink
-    if service.data.exists() and find_owner_name(service.data) == service.name:
+    if service.data.exists() and owner_name_or_number(service.data) == service.name:
         yield f"remove {service.data} with all that is in it", partial(shutil.rmtree, service.data)
     state = Path("/var/lib", service.mcp_server_user_name)
-    if state.exists() and find_owner_name(state) == service.mcp_server_user_name:
+    if state.exists() and owner_name_or_number(state) == service.mcp_server_user_name:
         yield f"remove {state} with all that is in it", partial(shutil.rmtree, state)
     for name in (service.name, service.mcp_server_user_name):
         if find_system_user(name) is not None:
@@ -445,12 +445,12 @@ def indent_lines(text: str) -> str:
 def is_private_folder(folder: Path, owner: str) -> bool:
     return (
         folder.is_dir()
-        and find_owner_name(folder) == owner
+        and owner_name_or_number(folder) == owner
         and not folder.stat().st_mode & private_files.OTHERS
     )
 
 
-def find_owner_name(path: Path) -> str:
+def owner_name_or_number(path: Path) -> str:
     return private_files.os_user_name_or_number(path.stat().st_uid)
 
 

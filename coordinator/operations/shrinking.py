@@ -74,7 +74,7 @@ def require_sqlite() -> None:
         raise Conflict("Only a SQLite file is shrunk. PostgreSQL gives room back by itself (autovacuum).")
 
 
-def require_shrinkable_file(file_room: SqliteFileSpace, longest_wait: float) -> None:
+def require_space_and_short_wait(file_room: SqliteFileSpace, longest_wait: float) -> None:
     """Raise Conflict, with what to do, where the file cannot be shrunk now."""
     folder = sqlite_files()[0].parent
     needed = 2 * file_room.used + SPARE_BYTES  # a copy, and the log through which it becomes the file
@@ -95,7 +95,7 @@ def require_shrinkable_file(file_room: SqliteFileSpace, longest_wait: float) -> 
 def shrink_sqlite_file(longest_wait: float = LONGEST_WAIT_SECONDS) -> ShrinkOutcome:
     """Shrink the file, unless writers would wait for longer than so many seconds. Raises Conflict."""
     require_sqlite()
-    require_shrinkable_file(measure_sqlite_file_space(), longest_wait)
+    require_space_and_short_wait(measure_sqlite_file_space(), longest_wait)
     path = sqlite_files()[0]
     before = path.stat().st_size
     os.environ["SQLITE_TMPDIR"] = str(path.parent)  # /tmp may be memory, or full

@@ -46,12 +46,12 @@ def check_and_migrate_database(*, migrate: bool, say: Say, migrate_anyway: bool 
     are applied that they can go on with, unless `migrate_anyway`. With `migrate=False` an older schema is an error.
     Raises CommandError.
     """
-    require_usable_database()
+    require_reachable_unmoved_database()
     with hold_migration_lock():
         pending, newer = report_and_find_migration_differences(say)
         if not pending:
             if migrate and not newer:
-                restore_missing_triggers_with_retries(say)
+                restore_missing_triggers_or_fail(say)
             return
         require_permission_to_migrate(pending, migrate=migrate)
         if applied_migrations() and not migrate_anyway:
@@ -62,14 +62,14 @@ def check_and_migrate_database(*, migrate: bool, say: Say, migrate_anyway: bool 
 
 def require_usable_and_check_migration(*, migrate: bool, say: Say) -> bool:
     """Say whether `check_and_migrate_database` would migrate. Raises CommandError where it would refuse to begin."""
-    require_usable_database()
+    require_reachable_unmoved_database()
     pending, _ = report_and_find_migration_differences(say)
     if pending:
         require_permission_to_migrate(pending, migrate=migrate)
     return bool(pending)
 
 
-def require_usable_database() -> None:
+def require_reachable_unmoved_database() -> None:
     """Raise CommandError where the database does not answer, is behind the wrong pooler, or has moved."""
     require_database_connection()
     require_compatible_pooler()
@@ -99,17 +99,17 @@ def require_permission_to_migrate(pending: set[MigrationName], *, migrate: bool)
         )
 
 
-def restore_missing_triggers_with_retries(say: Say) -> None:
+def restore_missing_triggers_or_fail(say: Say) -> None:
     """Create the triggers and groups that a process killed after the last migration left out."""
     try:
-        run_with_lock_retries(lambda: restore_missing_triggers(say))
+        run_with_lock_retries(lambda: restore_and_report_missing_triggers(say))
     except DatabaseError as problem:
         raise CommandError(
             f"The feed's triggers cannot be restored: {first_error_line(problem)} Try again in a moment."
         ) from None
 
 
-def restore_missing_triggers(say: Say) -> None:
+def restore_and_report_missing_triggers(say: Say) -> None:
     if touched := triggers_and_groups.restore_triggers_and_groups(connection.alias):
         say(f"Restored {len(touched)} of the feed's triggers that an interrupted upgrade left out.")
 
@@ -259,7 +259,7 @@ def lock_data_folder(folder: Path, inherited: int | None = None, *, remedy: str 
         file = (folder / LOCK_FILE).open("a+") if inherited is None else os.fdopen(inherited, "a+")
     except OSError as problem:
         raise CommandError(f"The data folder {folder} cannot be used: {problem.strerror}.") from None
-    if not try_acquire_file_lock(file):
+    if not wait_for_lock_or_timeout(file):
         file.seek(0)
         runs = f"Signalbox already runs on {folder} (process {file.readline().strip()})."
         raise CommandError(f"{runs} {remedy}".strip()) from None
@@ -269,7 +269,7 @@ def lock_data_folder(folder: Path, inherited: int | None = None, *, remedy: str 
     return file
 
 
-def try_acquire_file_lock(file: IO[str]) -> bool:
+def wait_for_lock_or_timeout(file: IO[str]) -> bool:
     """Lock the file; the workers of a server that was killed let go of it within a second."""
     deadline = time.monotonic() + LET_GO_WITHIN
     while True:

@@ -36,7 +36,7 @@ def renew_static_files(root: Path) -> None:
     pages may still be open. Raises OSError.
     """
     root.mkdir(parents=True, exist_ok=True)
-    before = read_manifest_files(root)
+    before = manifest_file_paths(root)
     with TemporaryDirectory(dir=root.resolve().parent, prefix="static-") as folder:
         staging = Path(folder)
         command = collectstatic.Command()
@@ -53,7 +53,7 @@ def renew_static_files(root: Path) -> None:
     storage.hashed_files, storage.manifest_hash = storage.load_manifest()
 
 
-def read_manifest_files(root: Path) -> set[Path]:
+def manifest_file_paths(root: Path) -> set[Path]:
     """Return the files that the manifest in `root` names, compressed ones too."""
     try:
         names = json.loads((root / MANIFEST).read_text())["paths"].values()

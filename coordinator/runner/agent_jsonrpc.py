@@ -74,7 +74,7 @@ class AgentJsonLineStream:
             line = await self._read_agent_line()
             if line is None:
                 return None
-            message = parse_agent_message(line)
+            message = parse_agent_message_or_none(line)
             if message is not None:
                 return message
             if not self._record_garbage_line_within_limit(line):
@@ -110,7 +110,7 @@ class AgentJsonLineStream:
         return True
 
 
-def parse_agent_message(line: bytes) -> dict[str, Any] | None:
+def parse_agent_message_or_none(line: bytes) -> dict[str, Any] | None:
     """Return the message that a line is, None where it is none."""
     try:
         message = json.loads(line)

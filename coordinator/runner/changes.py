@@ -15,7 +15,7 @@ from typing import Any
 
 from coordinator.runner.git import GitFailed
 from coordinator.runner.snapshots import GitWorkTree, ShadowRepository
-from coordinator.runner.tree_diff import TreeDifference, compare_git_trees
+from coordinator.runner.tree_diff import TreeDifference, build_git_tree_difference
 
 log = logging.getLogger("signalbox.runner")
 
@@ -52,7 +52,7 @@ class TurnChanges:
         self._turn = self._problem = None
         try:
             if self._shadow is None:
-                self._shadow = self.open_shadow_repository()
+                self._shadow = self.open_shadow_repository_or_none()
             if self._shadow is not None:
                 with AT_ONCE:
                     self._turn = self._shadow.write_directory_snapshot_tree()
@@ -60,9 +60,9 @@ class TurnChanges:
         except (GitFailed, OSError) as problem:
             self._problem = str(problem)
 
-    def open_shadow_repository(self) -> ShadowRepository | None:
+    def open_shadow_repository_or_none(self) -> ShadowRepository | None:
         try:
-            work_tree = GitWorkTree.require_git_work_tree(self._directory)
+            work_tree = GitWorkTree.require_work_tree_of_directory(self._directory)
         except GitFailed as problem:
             log.debug("Changes in %s are not tracked: %s", self._directory, problem)
             return None
@@ -105,7 +105,7 @@ def build_changes_update_for_trees(
     shadow: ShadowRepository, scope: str, before: str, after: str
 ) -> dict[str, Any]:
     try:
-        return build_changes_update(scope, before, compare_git_trees(shadow, before, after))
+        return build_changes_update(scope, before, build_git_tree_difference(shadow, before, after))
     except GitFailed as problem:
         return build_changes_update(scope, before, TreeDifference([], "", truncated=False), problem)
 

@@ -61,7 +61,7 @@ class SessionCommands:
             if self._is_at_work() or self._talk() is not None:
                 raise RunnerRefused("The session's agent works there. End the session first.")
             discard = command["remove_worktree"] == "discard"
-            directory = self._remembered_session.remembered_session_text("directory")
+            directory = self._remembered_session.remembered_field_text_or_empty("directory")
             await worktrees.remove_worktree(
                 self._remembered_session.id, directory, self._folder, discard=discard
             )

@@ -95,7 +95,7 @@ class AgentConversation:
         if not self._store:
             return ended
         return await asyncio.to_thread(
-            message_store.load_turn_result_with_usage, ended, self._store, self.id, began_ms
+            message_store.copy_turn_result_with_usage, ended, self._store, self.id, began_ms
         )
 
     async def cancel_agent_turn(self) -> None:
@@ -145,7 +145,7 @@ class AgentConversation:
             self.opened["modes"]["currentModeId"] = update.get("currentModeId")
         return not (self.replays and kind in HISTORY)
 
-    def build_agent_update(self) -> dict[str, Any]:
+    def build_agent_description_update(self) -> dict[str, Any]:
         """Return what is reported of the agent and the conversation."""
         return {
             "sessionUpdate": "signalbox/agent",

@@ -82,7 +82,7 @@ def run_git(
         except OSError as problem:
             raise GitFailed(describe_git_start_error(problem, directory)) from None
         try:
-            answer = read_git_output(process, most, time.monotonic() + within)
+            answer = read_output_of_git_process(process, most, time.monotonic() + within)
             code = 0 if answer.cut else process.wait(within)
         except (TimeoutError, subprocess.TimeoutExpired):
             raise GitFailed(f"git {words[0]} took longer than {within:.0f} s") from None
@@ -114,7 +114,7 @@ def describe_git_start_error(problem: OSError, directory: str) -> str:
     return f"git cannot be started: {problem}"
 
 
-def read_git_output(process: subprocess.Popen[bytes], most: int, deadline: float) -> GitOutput:
+def read_output_of_git_process(process: subprocess.Popen[bytes], most: int, deadline: float) -> GitOutput:
     """Read until the end, the bound or the deadline. Raises TimeoutError."""
     assert process.stdout is not None
     parts, size = [], 0

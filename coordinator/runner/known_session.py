@@ -25,9 +25,9 @@ class RememberedSession:
         self.id = session_id
         self._around = around
         self._say = say
-        self._fields = around.memory.load_session_record(session_id)
+        self._fields = around.memory.load_session_record_or_empty(session_id)
 
-    def remembered_session_text(self, name: str) -> str:
+    def remembered_field_text_or_empty(self, name: str) -> str:
         """Return one of the things that are remembered as text; "" where there is none."""
         return str(self._fields.get(name) or "")
 
@@ -50,7 +50,7 @@ class RememberedSession:
             return tree
         if self._fields.get("worktree", order.worktree) and not order.wants_worktree:
             raise RunnerRefused(NO_TREE)
-        named_folder = order.directory or self.remembered_session_text("directory")
+        named_folder = order.directory or self.remembered_field_text_or_empty("directory")
         directory = around.directories.resolve_allowed_directory(named_folder)
         self.update_session_record(directory=directory)
         if not order.wants_worktree:
@@ -59,13 +59,13 @@ class RememberedSession:
         self.update_session_record(worktree=tree)
         return tree
 
-    async def find_earlier_conversation_id(self, order: RunnerOrder) -> str:
+    async def earlier_conversation_id_or_empty(self, order: RunnerOrder) -> str:
         """Return the agent's own id of the conversation to resume or fork; "" for a new one. Raises RunnerRefused."""
         is_fork = bool(order.fork_of) and not order.is_resume
         fork_of = order.fork_of if is_fork else self.id if order.is_resume else ""
         if not fork_of:
             return ""
-        earlier_id = order.agent_session_id or self._around.memory.load_session_record(fork_of).get(
+        earlier_id = order.agent_session_id or self._around.memory.load_session_record_or_empty(fork_of).get(
             "agent_session_id"
         )
         if not earlier_id:

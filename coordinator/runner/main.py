@@ -42,14 +42,14 @@ def print_runner_summary(
     missing: Sequence[Mapping[str, Any]],
 ) -> None:
     for agent in startable_agents:
-        sys.stdout.write(f"found    {agent.title} {agent.version}{describe_agent_abilities(agent)}\n")
+        sys.stdout.write(f"found    {agent.title} {agent.version}{format_agent_abilities_suffix(agent)}\n")
     for missing_agent in missing:
         sys.stdout.write(f"missing  {missing_agent['title']}: {missing_agent['how']}\n")
     sys.stdout.write(f"works in {', '.join(options.directories)}, for {options.url}\n")
     sys.stdout.flush()
 
 
-def describe_agent_abilities(agent: startable.StartableAgent) -> str:
+def format_agent_abilities_suffix(agent: startable.StartableAgent) -> str:
     """Return what an agent that was asked said that it can do, for the summary."""
     abilities = [name for name, value in (agent.abilities or {}).items() if value is True]
     return f" ({', '.join(abilities).replace('_', ' ')})" if abilities else ""

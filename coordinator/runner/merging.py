@@ -8,7 +8,7 @@ LONGEST_TEXT = 16 << 10  # characters that pieces are merged to
 CHUNKS = {"agent_message_chunk", "agent_thought_chunk", "user_message_chunk"}
 
 
-def merge_consecutive_updates(last: dict[str, Any], update: dict[str, Any]) -> dict[str, Any] | None:
+def merge_two_updates_or_none(last: dict[str, Any], update: dict[str, Any]) -> dict[str, Any] | None:
     """Return what says all that both say, None where they stay two."""
     kind = update.get("sessionUpdate")
     if kind != last.get("sessionUpdate"):
@@ -21,7 +21,7 @@ def merge_consecutive_updates(last: dict[str, Any], update: dict[str, Any]) -> d
 
 
 def merge_text_chunks(last: dict[str, Any], update: dict[str, Any]) -> dict[str, Any] | None:
-    before, text = text_content_of_update(last), text_content_of_update(update)
+    before, text = update_text_or_none(last), update_text_or_none(update)
     if (
         before is None
         or text is None
@@ -43,7 +43,7 @@ def is_superseding_update(last: dict[str, Any], update: dict[str, Any]) -> bool:
     return last.get("status") == update.get("status") and set(last) <= set(update)
 
 
-def text_content_of_update(update: dict[str, Any]) -> str | None:
+def update_text_or_none(update: dict[str, Any]) -> str | None:
     content = update.get("content")
     if not isinstance(content, dict) or set(content) != {"type", "text"} or content["type"] != "text":
         return None

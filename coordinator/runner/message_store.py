@@ -23,7 +23,7 @@ _MESSAGES = """WITH RECURSIVE family(id) AS (
 WHERE m.time_created >= ? AND length(m.data) <= ? LIMIT ?"""
 
 
-def agent_message_database_path(agent: StartableAgent, environ: Mapping[str, str]) -> str:
+def agent_database_path_or_empty(agent: StartableAgent, environ: Mapping[str, str]) -> str:
     """Return the path of the database in which the agent keeps its messages; "" for agents without one."""
     if not agent.store:
         return ""
@@ -32,7 +32,7 @@ def agent_message_database_path(agent: StartableAgent, environ: Mapping[str, str
     return os.path.join(os.path.dirname(path), environ.get("OPENCODE_DB") or path)
 
 
-def load_turn_result_with_usage(
+def copy_turn_result_with_usage(
     ended: dict[str, Any], path: str, conversation: str, since_ms: int
 ) -> dict[str, Any]:
     """Return how a turn ended with the tokens of all its steps, by model; as it is where they cannot be read.
@@ -81,14 +81,15 @@ def message_token_counts(message: Mapping[str, Any]) -> dict[str, int]:
     cache = tokens.get("cache")
     cache = cache if isinstance(cache, dict) else {}
     counts = {
-        "inputTokens": parse_token_count(tokens.get("input")),
-        "outputTokens": parse_token_count(tokens.get("output")) + parse_token_count(tokens.get("reasoning")),
-        "cachedReadTokens": parse_token_count(cache.get("read")),
-        "cachedWriteTokens": parse_token_count(cache.get("write")),
+        "inputTokens": message_token_count_or_zero(tokens.get("input")),
+        "outputTokens": message_token_count_or_zero(tokens.get("output"))
+        + message_token_count_or_zero(tokens.get("reasoning")),
+        "cachedReadTokens": message_token_count_or_zero(cache.get("read")),
+        "cachedWriteTokens": message_token_count_or_zero(cache.get("write")),
     }
     return counts if any(counts.values()) else {}
 
 
-def parse_token_count(value: Any) -> int:
+def message_token_count_or_zero(value: Any) -> int:
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < EXACT_BELOW
     return value if is_count else 0

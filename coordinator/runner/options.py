@@ -129,7 +129,7 @@ def load_runner_options(flags: argparse.Namespace, environ: Mapping[str, str]) -
         raise RunnerRefused(f"Signalbox's address must begin with http:// or https://, not {url[:80]!r}.")
     return RunnerOptions(
         url=replace_localhost_host(url.rstrip("/")),
-        key=find_runner_key(flags, environ, settings_file),
+        key=load_runner_key_or_empty(flags, environ, settings_file),
         directories=tuple(resolve_existing_directory(directory) for directory in directories),
         state=runner_state_folder(environ),
         at_once=at_once,
@@ -137,8 +137,8 @@ def load_runner_options(flags: argparse.Namespace, environ: Mapping[str, str]) -
         require_matching_tags=bool(settings_file.get("require_matching_tags", False)),
         profile=flags.profile or settings_file.get("profile") or "signalbox",
         hostname=flags.hostname or settings_file.get("hostname") or socket.gethostname(),
-        keep=parse_minutes_setting(settings_file, "keep_minutes", 30.0),
-        silence=parse_minutes_setting(settings_file, "silence_minutes", 30.0),
+        keep=parse_minutes_setting_as_seconds(settings_file, "keep_minutes", 30.0),
+        silence=parse_minutes_setting_as_seconds(settings_file, "silence_minutes", 30.0),
         passes=(*(flags.passes or ()), *(settings_file.get("pass") or ())),
         private=list_private_paths(flags, environ, settings_file),
         agents=parse_agent_options_by_name(flags.agent or (), settings_file.get("agents") or {}),
@@ -166,7 +166,9 @@ def replace_localhost_host(url: str) -> str:
     return parts._replace(netloc=f"127.0.0.1{colon}{port}").geturl()
 
 
-def find_runner_key(flags: argparse.Namespace, environ: Mapping[str, str], options: Mapping[str, Any]) -> str:
+def load_runner_key_or_empty(
+    flags: argparse.Namespace, environ: Mapping[str, str], options: Mapping[str, Any]
+) -> str:
     if flags.key_file:
         return read_private_text_file(flags.key_file)
     key = flags.key or environ.get("SIGNALBOX_KEY") or options.get("key") or ""
@@ -238,7 +240,7 @@ def parse_agent_options_by_name(
     flags: Sequence[str], file_settings: Mapping[str, Any]
 ) -> dict[str, AgentOptions]:
     """Return the settings of agents by name. A flag names the command, the file the rest. Raises RunnerRefused."""
-    agents = {name: parse_agent_settings(name, settings) for name, settings in file_settings.items()}
+    agents = {name: parse_agent_options_from_file(name, settings) for name, settings in file_settings.items()}
     from_flags: set[str] = set()
     for flag in flags:
         name, command = parse_agent_flag(flag)
@@ -270,7 +272,7 @@ def require_valid_agent_name(name: str, where: str) -> None:
         )
 
 
-def parse_agent_settings(name: str, reported: Any) -> AgentOptions:
+def parse_agent_options_from_file(name: str, reported: Any) -> AgentOptions:
     where = f"agents.{name}"
     require_valid_agent_name(name, where)
     if not isinstance(reported, dict):
@@ -291,7 +293,7 @@ def parse_agent_settings(name: str, reported: Any) -> AgentOptions:
     )
 
 
-def parse_minutes_setting(options: Mapping[str, Any], name: str, usual: float) -> float:
+def parse_minutes_setting_as_seconds(options: Mapping[str, Any], name: str, usual: float) -> float:
     value = options.get(name, usual)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100_000:
         raise RunnerRefused(f"{name} must be a number of minutes.")

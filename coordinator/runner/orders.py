@@ -51,7 +51,7 @@ def parse_run_order(run: dict[str, Any]) -> RunnerOrder:
     driven = dict_or_empty(run.get("driven"))
     following = driven.get("next")
     prompt = text_or_empty(parameters, "prompt") or text_or_empty(run, "prompt")
-    images = parse_prompt_images(parameters.get("images"))
+    images = select_valid_prompt_images(parameters.get("images"))
     if not prompt and not images:
         raise RunnerRefused("The run has no prompt.")
     return RunnerOrder(
@@ -94,7 +94,7 @@ def build_mcp_server_entries(order: RunnerOrder, capabilities: dict[str, Any]) -
     return server_entries
 
 
-def parse_prompt_images(reported: object) -> tuple[dict[str, str], ...]:
+def select_valid_prompt_images(reported: object) -> tuple[dict[str, str], ...]:
     return tuple(
         {"mimeType": image_entry["mimeType"], "data": image_entry["data"]}
         for image_entry in (reported if isinstance(reported, list) else ())

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from coordinator.runner.errors import ServerRefused
-from coordinator.runner.merging import merge_consecutive_updates
+from coordinator.runner.merging import merge_two_updates_or_none
 from coordinator.runner.orders import RunnerOrder
 from coordinator.runner.server import SignalboxServer
 
@@ -36,7 +36,7 @@ class OutboxCapacity:
     async def wait_for_capacity(self) -> None:
         await self._free.wait()
 
-    def reserve_outbox_bytes(self, size: int) -> None:
+    def reserve_bytes_without_waiting(self, size: int) -> None:
         self._left -= size
         if self._left <= 0:
             self._free.clear()
@@ -81,17 +81,17 @@ class UpdateOutbox:
         self._is_refused = refused
         self.refused: ServerRefused | None = None  # why nothing is sent any more
 
-    def queue_update(self, run_id: str, update: dict[str, Any]) -> None:
+    def queue_or_merge_update(self, run_id: str, update: dict[str, Any]) -> None:
         """Have an update sent; a chunk joins the one before it that still waits."""
         if self.refused is not None or self._try_merging_into_queued_update(run_id, update):
             return
         size = estimate_update_size(update)
-        self._capacity.reserve_outbox_bytes(size)
+        self._capacity.reserve_bytes_without_waiting(size)
         self._waiting.append(QueuedUpdate(run_id, datetime.now(UTC).isoformat(), update, size))
         self._empty.clear()
         self._more.set()
 
-    async def wait_until_outbox_sent(self, patience: float | None = None) -> bool:
+    async def wait_and_check_outbox_sent(self, patience: float | None = None) -> bool:
         """Wait until the server has everything; returns whether it has, where `patience` seconds are the most."""
         try:
             await asyncio.wait_for(self._empty.wait(), patience)
@@ -110,17 +110,17 @@ class UpdateOutbox:
         if len(self._waiting) <= self._on_the_way:
             return False
         last = self._waiting[-1]
-        updates = merge_consecutive_updates(last.update, update) if last.run_id == run_id else None
+        updates = merge_two_updates_or_none(last.update, update) if last.run_id == run_id else None
         if updates is None:
             return False
         before, last.update, last.size = last.size, updates, estimate_update_size(updates)
-        self._capacity.reserve_outbox_bytes(last.size - before)
+        self._capacity.reserve_bytes_without_waiting(last.size - before)
         return True
 
     async def _run_update_sender(self) -> None:
         try:
             if self._first < 1:
-                await self._fetch_next_update_number()
+                await self._fetch_and_store_next_number()
             sent_at = 0.0
             while True:
                 await self._more.wait()
@@ -132,8 +132,8 @@ class UpdateOutbox:
             self._drop_queued_updates()
             self._is_refused(problem)
 
-    async def _fetch_next_update_number(self) -> None:
-        answer = await self._post_updates(self._run_id, [])
+    async def _fetch_and_store_next_number(self) -> None:
+        answer = await self._post_batch_without_dequeuing(self._run_id, [])
         self._first = positive_number_or_default(answer, "next", 1)
 
     async def _send_next_batch(self) -> None:
@@ -141,26 +141,26 @@ class UpdateOutbox:
             batch = self.peek_next_update_batch()
             self._on_the_way = len(batch)
             try:
-                await self._send_update_batch(batch)
+                await self._send_and_dequeue_batch(batch)
             finally:
                 self._on_the_way = 0
         if not self._waiting:
             self._more.clear()
             self._empty.set()
 
-    async def _send_update_batch(self, batch: list[QueuedUpdate]) -> None:
+    async def _send_and_dequeue_batch(self, batch: list[QueuedUpdate]) -> None:
         try:
-            answer = await self._post_updates(batch[0].run_id, batch)
+            answer = await self._post_batch_without_dequeuing(batch[0].run_id, batch)
         except ServerRefused as problem:
             if problem.status not in TOO_LARGE:
                 raise
             if len(batch) > 1:
-                await self._send_update_batch(batch[:1])
+                await self._send_and_dequeue_batch(batch[:1])
                 return
             self._replace_rejected_update(
                 f"An update could not be kept ({problem.status}: {problem.detail[:300]})."
             )
-            answer = await self._post_updates(batch[0].run_id, [self._waiting[0]])
+            answer = await self._post_batch_without_dequeuing(batch[0].run_id, [self._waiting[0]])
         following = positive_number_or_default(answer, "next", self._first + len(batch))
         taken_count = following - self._first
         # Fewer than none: a database that was restored; it is counted as it counts.
@@ -184,7 +184,7 @@ class UpdateOutbox:
             batch.append(entry)
         return batch
 
-    async def _post_updates(self, run_id: str, batch: list[QueuedUpdate]) -> dict[str, Any]:
+    async def _post_batch_without_dequeuing(self, run_id: str, batch: list[QueuedUpdate]) -> dict[str, Any]:
         updates = [
             {"n": self._first + place, "at": entry.at, "update": entry.update}
             for place, entry in enumerate(batch)

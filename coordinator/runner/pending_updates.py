@@ -20,13 +20,15 @@ class PendingUpdates:
         self._size = 0
         self._is_cut = False
 
-    def add_pending_update_within_limit(self, update: dict[str, Any]) -> None:
+    def add_update_or_cut_note(self, update: dict[str, Any]) -> None:
         size = estimate_update_size(update)
         if self._size + size <= MAX_PENDING_BYTES:
-            self._reserve_and_append_update(update, size)
+            self._reserve_bytes_and_append_update(update, size)
         elif not self._is_cut:
             self._is_cut = True
-            self._reserve_and_append_update({"sessionUpdate": "signalbox/unknown", "message": TOO_MUCH}, 0)
+            self._reserve_bytes_and_append_update(
+                {"sessionUpdate": "signalbox/unknown", "message": TOO_MUCH}, 0
+            )
 
     def take_out_pending_updates(self) -> list[dict[str, Any]]:
         """Return what was held, and give its room back."""
@@ -34,7 +36,7 @@ class PendingUpdates:
         updates, self._updates, self._size = self._updates, [], 0
         return updates
 
-    def _reserve_and_append_update(self, update: dict[str, Any], size: int) -> None:
-        self._capacity.reserve_outbox_bytes(size)
+    def _reserve_bytes_and_append_update(self, update: dict[str, Any], size: int) -> None:
+        self._capacity.reserve_bytes_without_waiting(size)
         self._size += size
         self._updates.append(update)

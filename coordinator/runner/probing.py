@@ -26,14 +26,12 @@ MOST_LOGINS, LONGEST_NAME, LONGEST_REASON = 10, 100, 500
 
 async def probe_and_keep_answering_agents(around: RunnerContext) -> None:
     """Ask all configured agents at once; leave those in `around` that answered, with what they can do."""
-    probed = await asyncio.gather(
-        *(probe_agent_or_describe_missing(around, agent) for agent in around.agents)
-    )
+    probed = await asyncio.gather(*(probe_agent_or_missing_entry(around, agent) for agent in around.agents))
     around.agents = [answer for answer in probed if isinstance(answer, StartableAgent)]
     around.missing = [*around.missing, *(answer for answer in probed if isinstance(answer, dict))]
 
 
-async def probe_agent_or_describe_missing(
+async def probe_agent_or_missing_entry(
     around: RunnerContext, agent: StartableAgent
 ) -> StartableAgent | dict[str, Any]:
     if not agent.is_configured:

@@ -45,7 +45,7 @@ class Runner:
     async def work_until_stop(self) -> None:
         """Register, and carry out runs and commands until `stop`."""
         loops = [
-            asyncio.create_task(self._poll_server_for_work()),
+            asyncio.create_task(self._register_and_poll_until_end()),
             asyncio.create_task(self._end_idle_sessions_periodically()),
         ]
         stop = asyncio.create_task(self._stop.wait())
@@ -103,12 +103,12 @@ class Runner:
 
     # --- what is to be done -----------------------------------------------------------------------------------
 
-    async def _poll_server_for_work(self) -> None:
+    async def _register_and_poll_until_end(self) -> None:
         await self.register_with_server()
         log.info("Registered as %s. Ctrl-C ends this runner and its agents.", self._around.server.runner_id)
         while True:
             try:
-                answer = await self._around.server.poll_for_next_work(self.count_free_run_slots())
+                answer = await self._around.server.poll_for_work_or_empty(self.count_free_run_slots())
             except ServerRefused as problem:
                 if problem.status == NOT_REGISTERED:
                     await self.register_with_server()

@@ -26,7 +26,7 @@ class AgentToolCalls:
     def __init__(self) -> None:
         self._calls: dict[str, dict[str, Any]] = {}
 
-    def merge_tool_call_update(self, update: dict[str, Any]) -> None:
+    def record_tool_call_update(self, update: dict[str, Any]) -> None:
         """Take in an update of a call; other updates are none."""
         if update.get("sessionUpdate") not in {"tool_call", "tool_call_update"}:
             return
@@ -42,7 +42,7 @@ class AgentToolCalls:
         while len(self._calls) > MOST_KNOWN:
             del self._calls[next(iter(self._calls))]
 
-    def find_tool_call(self, call_id: object) -> dict[str, Any]:
+    def tool_call_or_empty(self, call_id: object) -> dict[str, Any]:
         return self._calls.get(call_id, {}) if isinstance(call_id, str) else {}
 
     @property
@@ -96,7 +96,7 @@ class PermissionQuestions:
         options = (
             [option for option in offered if isinstance(option, dict)] if isinstance(offered, list) else []
         )
-        known_call = self._calls.find_tool_call(call.get("toolCallId"))
+        known_call = self._calls.tool_call_or_empty(call.get("toolCallId"))
         body = {"tool_call": call, "options": options, "known": [known_call] if known_call else []}
         try:
             answer = await self._ask_server_until_withdrawn(run_id, body)
@@ -105,7 +105,7 @@ class PermissionQuestions:
             return reject_once_or_cancelled_outcome(options)
         if answer is None:
             return CANCELLED
-        return self.report_denial_and_build_outcome(call, options, answer["outcome"], answer.get("reason"))
+        return self.record_denial_and_build_outcome(call, options, answer["outcome"], answer.get("reason"))
 
     async def ask_person_for_form_answer(self, run_id: str, params: dict[str, Any]) -> dict[str, Any]:
         """Return what the agent is answered that has a person fill in a form; one that cannot be asked is cancelled."""
@@ -152,7 +152,7 @@ class PermissionQuestions:
                 return answer
             await asyncio.sleep(0.05)  # a server that does not hold the question must not be flooded
 
-    def report_denial_and_build_outcome(
+    def record_denial_and_build_outcome(
         self, call: dict[str, Any], options: list[dict[str, Any]], outcome: dict[str, Any], reason: object
     ) -> dict[str, Any]:
         chosen = next(

@@ -54,7 +54,7 @@ class SignalboxServer:
             "DELETE", f"/runners/{quote(self.runner_id, safe='')}?self=true", patience=3
         )
 
-    async def poll_for_next_work(self, free: int) -> dict[str, Any]:
+    async def poll_for_work_or_empty(self, free: int) -> dict[str, Any]:
         """Wait for something to do; {} where there is nothing. `free`: how many runs may be taken now."""
         path = f"/runner/runs?runner_id={quote(self.runner_id, safe='')}&free={free}"
         return await self.request_until_answered("GET", path)
@@ -103,7 +103,7 @@ class SignalboxServer:
                 answer = await self._client.request(method, path, content=content, headers=headers)
                 self._update_server_availability(answer.status_code in AWAY, f"it says {answer.status_code}")
                 if answer.status_code < 300:
-                    return parse_json_object_answer(answer)
+                    return json_object_answer_or_empty(answer)
                 broken += answer.status_code == 500
                 if not self.is_away and (answer.status_code != 500 or broken >= BROKEN_TRIES):
                     raise ServerRefused(answer.status_code, parse_error_detail_from_response(answer))
@@ -137,7 +137,7 @@ def is_url_on_this_machine(url: str) -> bool:
         return False
 
 
-def parse_json_object_answer(answer: httpx.Response) -> dict[str, Any]:
+def json_object_answer_or_empty(answer: httpx.Response) -> dict[str, Any]:
     if answer.status_code == 204 or not answer.content:
         return {}
     try:

@@ -105,7 +105,7 @@ class RunnerSession:
     async def _execute_turn(self, turn: RunnerTurn) -> None:
         """Open the conversation where it is not open, and prompt."""
         order = turn.order
-        talk = self._talk or await self._start_agent_and_open_conversation(order)
+        talk = self._talk or await self._start_agent_returning_conversation(order)
         blocks = order.prompt_content_blocks(with_instructions=not order.is_resume)
         if order.images and not (talk.agent_capabilities.get("promptCapabilities") or {}).get("image"):
             raise RunnerRefused(f"{talk.agent.title} does not accept images.")
@@ -171,7 +171,7 @@ class RunnerSession:
                 self._queue_session_update(update)
 
     async def _report_turn_completed_or_stopped(self, turn: RunnerTurn) -> None:
-        await self._outbox.wait_until_outbox_sent(self._around.patience)
+        await self._outbox.wait_and_check_outbox_sent(self._around.patience)
         if self.is_ending:
             await self._end_session_agent()
             await self.report_run_outcome("stopped", signal="SIGTERM")
@@ -199,7 +199,7 @@ class RunnerSession:
         await self._end_session_agent()
         if turn.is_prompted:
             await self._report_turn_file_changes()
-        await self._outbox.wait_until_outbox_sent(self._around.patience)
+        await self._outbox.wait_and_check_outbox_sent(self._around.patience)
         if was_stopped:
             await self.report_run_outcome("stopped", signal="SIGKILL" if turn.was_killed else "SIGTERM")
         else:
@@ -222,14 +222,16 @@ class RunnerSession:
 
     # --- its agent --------------------------------------------------------------------------------------------
 
-    async def _start_agent_and_open_conversation(self, order: RunnerOrder) -> AgentConversation:
+    async def _start_agent_returning_conversation(self, order: RunnerOrder) -> AgentConversation:
         """Start the agent and get to the conversation. Raises AgentFailed, RunnerRefused, ServerRefused."""
         around, known_state = self._around, self._remembered_session
-        agent = around.require_startable_agent(order.agent or known_state.remembered_session_text("agent"))
+        agent = around.require_startable_agent(
+            order.agent or known_state.remembered_field_text_or_empty("agent")
+        )
         directory = await known_state.prepare_working_directory(order)
-        earlier = await known_state.find_earlier_conversation_id(order)
+        earlier = await known_state.earlier_conversation_id_or_empty(order)
         if earlier and agent.opens_once_a_minute:
-            await self.wait_until_reopening_allowed()
+            await self.wait_until_opening_minute_over()
         self._early = PendingUpdates(around.capacity)
         self._calls.clear_tool_calls()
         self._terminals, talk = await start_agent_process_and_terminals(
@@ -252,8 +254,8 @@ class RunnerSession:
         fork = bool(order.fork_of) and not order.is_resume
         known_state.update_session_record(opened_at=time.time())
         await talk.open_agent_conversation(order, earlier, fork=fork, gateway=handed)
-        mode = order.mode or known_state.remembered_session_text("mode")
-        model = order.model or known_state.remembered_session_text("model")
+        mode = order.mode or known_state.remembered_field_text_or_empty("mode")
+        model = order.model or known_state.remembered_field_text_or_empty("model")
         await talk.apply_initial_agent_settings(mode=mode, model=model, config=order.config)
         known_state.update_session_record(
             agent=agent.name, agent_session_id=talk.id, mode=mode, model=model, opened_at=time.time()
@@ -268,7 +270,7 @@ class RunnerSession:
             )
         self._send_updates_pending_since_opening(
             {
-                **talk.build_agent_update(),
+                **talk.build_agent_description_update(),
                 "hostname": around.options.hostname,
                 "worktree": known_state.remembered_session_value("worktree"),
             }
@@ -282,7 +284,7 @@ class RunnerSession:
         for update in (*first, *(early.take_out_pending_updates() if early else ())):
             self._queue_session_update(update)
 
-    async def wait_until_reopening_allowed(self) -> None:
+    async def wait_until_opening_minute_over(self) -> None:
         """Wait until the minute (UTC) in which the conversation was last opened is over. Raises AgentFailed."""
         opened_at = self._remembered_session.remembered_session_value("opened_at")
         while isinstance(opened_at, int | float) and time.time() // 60 == opened_at // 60:
@@ -349,7 +351,7 @@ class RunnerSession:
             await self._end_session_agent()
             await self.report_final_session_status(status)
         await self._commands.all_done.wait()  # the outcome of a command is reported before reporting ends
-        await self._outbox.wait_until_outbox_sent(self._around.patience)
+        await self._outbox.wait_and_check_outbox_sent(self._around.patience)
         await self._outbox.close_outbox_and_drop_updates()
         self.is_over.set()
 
@@ -368,7 +370,7 @@ class RunnerSession:
             await self._talk.process.end_agent_process(1.0)
 
     async def report_final_session_status(self, status: str) -> None:
-        await self._outbox.wait_until_outbox_sent(self._around.patience)
+        await self._outbox.wait_and_check_outbox_sent(self._around.patience)
         with contextlib.suppress(ServerRefused, ServerTimedOut):
             await self._around.server.post_to_session_endpoint(
                 self.id, "status", patience=self._around.patience, status=status
@@ -383,7 +385,7 @@ class RunnerSession:
     def handle_agent_update(self, update: dict[str, Any]) -> None:
         if self._talk is not None and not self._talk.record_agent_update_and_check_new(update):
             return
-        self._calls.merge_tool_call_update(update)
+        self._calls.record_tool_call_update(update)
         if self.turn is not None:
             self.turn.last_received_at = time.monotonic()
             if update.get("sessionUpdate") == "usage_update" and update.get("cost") is not None:
@@ -412,7 +414,7 @@ class RunnerSession:
         if self.is_ending or (self.turn is not None and self.turn.is_cancelled):
             return CANCELLED
         # What the agent said before comes before the question: else its words would be cut there.
-        await self._outbox.wait_until_outbox_sent(QUESTION_WAIT_SECONDS)
+        await self._outbox.wait_and_check_outbox_sent(QUESTION_WAIT_SECONDS)
         answer = await self._asking.ask_person_for_tool_permission(self._last_run, params)
         if self.turn is not None:
             self.turn.last_received_at = time.monotonic()
@@ -421,7 +423,7 @@ class RunnerSession:
     async def ask_form_answer_after_updates(self, params: dict[str, Any]) -> dict[str, Any]:
         if self.is_ending or (self.turn is not None and self.turn.is_cancelled):
             return FORM_CANCELLED
-        await self._outbox.wait_until_outbox_sent(QUESTION_WAIT_SECONDS)
+        await self._outbox.wait_and_check_outbox_sent(QUESTION_WAIT_SECONDS)
         answer = await self._asking.ask_person_for_form_answer(self._last_run, params)
         if self.turn is not None:
             self.turn.last_received_at = time.monotonic()
@@ -433,9 +435,9 @@ class RunnerSession:
 
     def _queue_session_update(self, update: dict[str, Any]) -> None:
         if self._early is not None:
-            self._early.add_pending_update_within_limit(update)
+            self._early.add_update_or_cut_note(update)
         else:
-            self._outbox.queue_update(self._last_run, update)
+            self._outbox.queue_or_merge_update(self._last_run, update)
 
     async def end_turn_when_silent(self, turn: RunnerTurn, talk: AgentConversation) -> None:
         """End a turn in which nothing happens any more, though the agent neither works nor waits for anybody."""

@@ -14,7 +14,7 @@ class SessionRecordStore:
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
-    def load_session_record(self, session_id: str) -> dict[str, Any]:
+    def load_session_record_or_empty(self, session_id: str) -> dict[str, Any]:
         """Return what is known of a session; {} where nothing is."""
         try:
             with open(self.session_record_path(session_id), "rb") as file:
@@ -28,7 +28,7 @@ class SessionRecordStore:
         os.makedirs(os.path.join(self.folder, "sessions"), mode=0o700, exist_ok=True)
         path = self.session_record_path(session_id)
         aside = f"{path}.{os.getpid()}"
-        session_record = {**self.load_session_record(session_id), **fields}
+        session_record = {**self.load_session_record_or_empty(session_id), **fields}
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(session_record, file)
         os.replace(aside, path)

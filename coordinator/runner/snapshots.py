@@ -35,7 +35,7 @@ class GitWorkTree:
     format: str
 
     @classmethod
-    def require_git_work_tree(cls, directory: str) -> GitWorkTree:
+    def require_work_tree_of_directory(cls, directory: str) -> GitWorkTree:
         """Return the place. Raises GitFailed where it is in no work tree, or git refuses it."""
         tree_output = run_git(
             "rev-parse",
@@ -89,9 +89,9 @@ class ShadowRepository:
         self, *words: str, input_bytes: bytes = b"", most: int | None = None
     ) -> bytes:
         """Run git on this repository and the place's files; return its answer. Raises GitFailed."""
-        return self.run_git_with_truncated_output(*words, input_bytes=input_bytes, most=most)[0]
+        return self.run_git_returning_truncation(*words, input_bytes=input_bytes, most=most)[0]
 
-    def run_git_with_truncated_output(
+    def run_git_returning_truncation(
         self, *words: str, input_bytes: bytes = b"", most: int | None = None
     ) -> tuple[bytes, bool]:
         """As `run_git`, and say whether the answer was cut."""
@@ -110,7 +110,7 @@ class ShadowRepository:
     def write_directory_snapshot_tree(self) -> str:
         """Return the name of the tree with the present files. Raises GitFailed and OSError."""
         self._copy_git_index_and_excludes()
-        deleted_paths, other, cut = self.list_files_differing_from_index()
+        deleted_paths, other, cut = self.list_deleted_and_changed_files()
         if cut or len(other) > MOST_FILES:
             raise GitFailed("there are too many files that git does not know to compare them")
         prefix = os.path.relpath(self._work_tree.directory, self._work_tree.top)
@@ -132,7 +132,7 @@ class ShadowRepository:
     def _copy_git_index_and_excludes(self) -> None:
         """Start with a copy of the work tree's index, as old as it, and with what it excludes."""
         with open(os.path.join(self._folder, "info", "exclude"), "wb") as own_file:
-            for path in (find_user_git_excludes_path(self._work_tree.top), self._work_tree.excludes):
+            for path in (git_excludes_path_or_empty(self._work_tree.top), self._work_tree.excludes):
                 if path and os.path.isfile(path):
                     with open(path, "rb") as user_file:
                         own_file.write(user_file.read(MOST_EXCLUDES) + b"\n")
@@ -146,9 +146,9 @@ class ShadowRepository:
                 self._work_tree.index, self._index
             )  # git decides by its age which entries it may trust
 
-    def list_files_differing_from_index(self) -> tuple[list[bytes], list[bytes], bool]:
+    def list_deleted_and_changed_files(self) -> tuple[list[bytes], list[bytes], bool]:
         """Return the files that are gone, those that are not as the index has them, and whether there are more."""
-        status_output, cut = self.run_git_with_truncated_output(
+        status_output, cut = self.run_git_returning_truncation(
             "ls-files",
             "-z",
             "-t",
@@ -178,15 +178,13 @@ class ShadowRepository:
             if not stat.S_ISREG(file_status.st_mode):
                 return None
             mode = PROGRAM if file_status.st_mode & stat.S_IXUSR else FILE
-            return mode, self._store_git_blob(
-                self._read_file_content_or_change_marker(full_path, file_status)
-            )
+            return mode, self._store_git_blob(self._read_content_or_size_marker(full_path, file_status))
         except FileNotFoundError:
             return None
         except OSError as problem:
             return FILE, self._store_git_blob(b"\0cannot be read: %b" % str(problem.errno).encode())
 
-    def _read_file_content_or_change_marker(self, path: bytes, file_status: os.stat_result) -> bytes:
+    def _read_content_or_size_marker(self, path: bytes, file_status: os.stat_result) -> bytes:
         """Return a file's content; of what is too large, what changes when it changes."""
         if file_status.st_size <= min(MOST_OF_A_FILE, self._left):
             # Should it have become a pipe since, nobody waits for it.
@@ -212,7 +210,7 @@ class ShadowRepository:
         return name
 
 
-def find_user_git_excludes_path(directory: str) -> str:
+def git_excludes_path_or_empty(directory: str) -> str:
     """Return the file in which the runner's user names what no repository shall see; "" where there is none."""
     try:
         git_output = run_git(

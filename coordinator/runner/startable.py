@@ -267,9 +267,9 @@ def resolve_configured_agent_or_reason(
         name,
         options.title or (known_agent.title if known_agent and known_agent.name == name else name),
         (program, *options.command[1:]),
-        read_agent_package_version(known_agent, program, path)
+        agent_package_version_or_empty(known_agent, program, path)
         if known_agent
-        else read_package_version(program),
+        else package_version_or_empty(program),
         {**(known_agent.sets if known_agent else {}), **options.env},
         (*(known_agent.passes if known_agent else ()), *options.passes),
         known_agent.asking_modes if known_agent else (),
@@ -295,7 +295,7 @@ def resolve_known_agent_or_reason(
         known_program.name,
         options.title or known_program.title,
         (program, *known_program.arguments),
-        read_agent_package_version(known_program, program, path),
+        agent_package_version_or_empty(known_program, program, path),
         {**env, **known_program.sets, **options.env},
         (*known_program.passes, *options.passes),
         known_program.asking_modes,
@@ -307,20 +307,20 @@ def resolve_known_agent_or_reason(
     ), ""
 
 
-def read_agent_package_version(known_program: KnownAgentProgram, program: str, path: str | None) -> str:
+def agent_package_version_or_empty(known_program: KnownAgentProgram, program: str, path: str | None) -> str:
     """Return the version of the agent itself, not of an adapter that speaks for it; "" where nobody says it."""
     if known_program.instead and (other := os.environ.get(known_program.instead)):
-        return read_package_version(other)
+        return package_version_or_empty(other)
     if known_program.brings is not None:
         package, field_name = known_program.brings
-        return read_package_version(program, os.path.join("node_modules", package), field_name)
+        return package_version_or_empty(program, os.path.join("node_modules", package), field_name)
     if len(known_program.needs) > 1:
         own = shutil.which(known_program.needs[-1], path=path)
-        return read_package_version(own) if own else ""
-    return read_package_version(program)
+        return package_version_or_empty(own) if own else ""
+    return package_version_or_empty(program)
 
 
-def read_package_version(program: str, program_path: str = "", field_name: str = "version") -> str:
+def package_version_or_empty(program: str, program_path: str = "", field_name: str = "version") -> str:
     """Return the version that the package around a program says, without starting it; "" where none does.
 
     `program_path`: the package's path, seen from the program's folder or one around it.

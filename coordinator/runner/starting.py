@@ -59,6 +59,6 @@ async def start_agent_process_and_terminals(
         garbage=unknown,
     )
     conversation = AgentConversation(
-        agent, process, directory, store=message_store.agent_message_database_path(agent, env)
+        agent, process, directory, store=message_store.agent_database_path_or_empty(agent, env)
     )
     return terminals, conversation

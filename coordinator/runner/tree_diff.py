@@ -36,11 +36,11 @@ class TreeDifference:
     truncated: bool
 
 
-def compare_git_trees(shadow: ShadowRepository, before: str, after: str) -> TreeDifference:
+def build_git_tree_difference(shadow: ShadowRepository, before: str, after: str) -> TreeDifference:
     """Return what differs. Raises GitFailed."""
     if before == after:
         return TreeDifference([], "", truncated=False)
-    diff_output, cut = shadow.run_git_with_truncated_output(
+    diff_output, cut = shadow.run_git_returning_truncation(
         "diff-tree", "-z", "--raw", "--numstat", *HOW, *ALIKE, before, after, "--", ".", most=4 * MOST_DIFF
     )
     files = list(iterate_changed_files(diff_output.split(b"\0")[: -1 if cut else None]))
@@ -106,7 +106,7 @@ def read_tree_diff_and_truncation(
     """Return the diff as text, and whether something of it is left out."""
     long = [file["path"] for file in files if file["added"] + file["removed"] > LONG]
     left_out = long[:MOST_LEFT_OUT] if 0 < len(long) < len(files) and "\ufffd" not in "".join(long) else []
-    diff_output, cut = shadow.run_git_with_truncated_output(
+    diff_output, cut = shadow.run_git_returning_truncation(
         "diff-tree",
         "-p",
         *HOW,
@@ -118,11 +118,11 @@ def read_tree_diff_and_truncation(
         *(f":(exclude,literal){path}" for path in left_out),
         most=MOST_DIFF,
     )
-    diff, was_cut = truncate_diff_text(diff_output.decode("utf-8", "replace"), cut)
+    diff, was_cut = truncate_diff_and_check_cut(diff_output.decode("utf-8", "replace"), cut)
     return diff, was_cut or bool(left_out)
 
 
-def truncate_diff_text(text: str, cut: bool) -> tuple[str, bool]:
+def truncate_diff_and_check_cut(text: str, cut: bool) -> tuple[str, bool]:
     """Return as many whole lines as may be sent: control signs take six bytes each in JSON."""
     while len(json.dumps(text)) > 2 * MOST_DIFF:
         text, cut = text[: len(text) // 2], True

@@ -47,7 +47,7 @@ async def remove_worktree(session_id: str, directory: str, state: str, *, discar
 
 
 def get_or_create_worktree_blocking(session_id: str, directory: str, state: str) -> str:
-    folder, note = worktree_folder_and_note(session_id, state)
+    folder, note = worktree_folder_and_note_path(session_id, state)
     if tree := find_worktree_blocking(session_id, state):
         return tree
     try:
@@ -88,7 +88,7 @@ def get_or_create_worktree_blocking(session_id: str, directory: str, state: str)
 
 def find_worktree_blocking(session_id: str, state: str) -> str | None:
     """Return where the session works in its work tree. Raises RunnerRefused where that is gone or leads elsewhere."""
-    folder, note = worktree_folder_and_note(session_id, state)
+    folder, note = worktree_folder_and_note_path(session_id, state)
     noted = load_worktree_note(note)
     if noted is None:
         return None
@@ -121,7 +121,7 @@ def check_out_worktree(top: str, path: str, branch: str, began: str) -> None:
 
 
 def remove_worktree_blocking(session_id: str, directory: str, state: str, discard: bool) -> None:
-    folder, note = worktree_folder_and_note(session_id, state)
+    folder, note = worktree_folder_and_note_path(session_id, state)
     worktree_note = load_worktree_note(note)
     if worktree_note is None:
         raise RunnerRefused(f"This machine has no work tree of {session_id} for {directory}.")
@@ -237,7 +237,7 @@ def git_filter_disabling_variables(*directories: str) -> Mapping[str, str]:
     return variables
 
 
-def worktree_folder_and_note(session_id: str, state: str) -> tuple[str, str]:
+def worktree_folder_and_note_path(session_id: str, state: str) -> tuple[str, str]:
     """Return the folder of a session's work tree, and the file in it that says what it is."""
     folder = os.path.join(state, "worktrees", worktree_slug(session_id))
     return folder, os.path.join(folder, "tree.json")

@@ -14,7 +14,7 @@ from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
 from coordinator.models.sessions import RunStatus
 from coordinator.runs import sealed_servers
 from coordinator.secrets import mask_server_secrets
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 PROMPT_SEPARATOR = "\n\n---\n\n"
 
@@ -50,10 +50,10 @@ def unmasked_blueprint_as_json(blueprint: Blueprint, *, raw: bool = False) -> di
     """Return a blueprint with the values of its MCP servers' variables and headers, for the runner that takes a
     run.
 
-    Resolved unless `raw`. Raises UnprocessableRequest as `resolved_blueprint_as_json` does, and where a value
+    Resolved unless `raw`. Raises UnprocessableRequest as `blueprint_with_capabilities_as_json` does, and where a value
     cannot be opened.
     """
-    shape = blueprint_as_json(blueprint) if raw else resolved_blueprint_as_json(blueprint)
+    shape = blueprint_as_json(blueprint) if raw else blueprint_with_capabilities_as_json(blueprint)
     if "mcp_servers" in shape:
         parts = [blueprint_own_server_source(blueprint)] if raw else blueprint_server_sources(blueprint)
         opened = [sealed_servers.unseal_server_values(servers, owner) or {} for owner, servers in parts]
@@ -61,7 +61,7 @@ def unmasked_blueprint_as_json(blueprint: Blueprint, *, raw: bool = False) -> di
     return shape
 
 
-def resolved_blueprint_as_json(blueprint: Blueprint) -> dict[str, Any]:
+def blueprint_with_capabilities_as_json(blueprint: Blueprint) -> dict[str, Any]:
     """Return a blueprint with its capabilities' texts and MCP servers joined in.
 
     Raises UnprocessableRequest where a capability is missing or two parts bring an MCP server of the same name.
@@ -72,7 +72,7 @@ def resolved_blueprint_as_json(blueprint: Blueprint) -> dict[str, Any]:
         return shape
     capabilities = require_capabilities_by_names(names)
     prompts = [blueprint.system_prompt, *(capability.text for capability in capabilities)]
-    servers = merge_mcp_server_sources(blueprint_server_sources(blueprint))
+    servers = merge_servers_rejecting_duplicates(blueprint_server_sources(blueprint))
     resolved = {
         **shape,
         "system_prompt": PROMPT_SEPARATOR.join(prompt for prompt in prompts if prompt) or None,
@@ -88,7 +88,9 @@ def mask_blueprint_for_key(key: KeyIdentity, shape: dict[str, Any]) -> dict[str,
 
     Nobody is told the values of its MCP servers' variables and headers.
     """
-    blueprint_fields: dict[str, Any] = shape if key.scopes & READ_BLUEPRINTS_WHOLE else mask_secrets(shape)
+    blueprint_fields: dict[str, Any] = (
+        shape if key.scopes & READ_BLUEPRINTS_WHOLE else mask_secrets_in_value(shape)
+    )
     return (
         {**blueprint_fields, "mcp_servers": mask_server_secrets(shape["mcp_servers"])}
         if "mcp_servers" in shape
@@ -96,7 +98,7 @@ def mask_blueprint_for_key(key: KeyIdentity, shape: dict[str, Any]) -> dict[str,
     )
 
 
-def has_key_blueprint_run_in_progress(key: KeyIdentity, name: str) -> bool:
+def is_key_runner_running_blueprint(key: KeyIdentity, name: str) -> bool:
     """Say whether a runner of this key has a run of the blueprint in hand, and so needs all of it."""
     if not key.scopes & TAKE_RUNS:
         return False
@@ -105,11 +107,11 @@ def has_key_blueprint_run_in_progress(key: KeyIdentity, name: str) -> bool:
     return Run.objects.filter(agent_name=name, status__in=in_hand, runner_id__in=own.values("pk")).exists()
 
 
-def find_resolved_blueprint_as_json(name: str | None) -> dict[str, Any] | None:
+def find_unmasked_blueprint_as_json(name: str | None) -> dict[str, Any] | None:
     """Return the whole blueprint of that name, resolved, or None where there is none or it cannot be resolved."""
     blueprint = Blueprint.objects.filter(pk=name).first() if name else None
     if blueprint is None:
-        brought = find_runner_agent(name)
+        brought = find_procedural_runner_agent(name)
         return brought.runner_agent_as_json() if brought else None
     try:
         return unmasked_blueprint_as_json(blueprint)
@@ -160,7 +162,7 @@ class RunnerAgent:
         }
 
 
-def load_runner_agents() -> list[RunnerAgent]:
+def load_procedural_runner_agents() -> list[RunnerAgent]:
     """Return the procedural agents of all runners by name; of several of one name, the first runner's."""
     agents_by_name: dict[str, RunnerAgent] = {}
     for runner in Runner.objects.filter(deregistered_at__isnull=True).order_by("registered_at", "runner_id"):
@@ -170,9 +172,13 @@ def load_runner_agents() -> list[RunnerAgent]:
     return sorted(agents_by_name.values(), key=lambda agent: agent.name)
 
 
-def find_runner_agent(name: str | None) -> RunnerAgent | None:
+def find_procedural_runner_agent(name: str | None) -> RunnerAgent | None:
     """Return the procedural agent of that name, or None."""
-    return next((agent for agent in load_runner_agents() if agent.name == name), None) if name else None
+    return (
+        next((agent for agent in load_procedural_runner_agents() if agent.name == name), None)
+        if name
+        else None
+    )
 
 
 def require_capabilities_by_names(names: list[str]) -> list[Capability]:
@@ -197,7 +203,7 @@ def blueprint_own_server_source(blueprint: Blueprint) -> tuple[str, Any]:
     return f"agent {blueprint.name}", blueprint.mcp_servers
 
 
-def merge_mcp_server_sources(parts: list[tuple[str, Any]]) -> dict[str, Any]:
+def merge_servers_rejecting_duplicates(parts: list[tuple[str, Any]]) -> dict[str, Any]:
     """Capabilities' servers come first; a name may come from one part only."""
     merged: dict[str, Any] = {}
     brought_by: dict[str, str] = {}

@@ -22,4 +22,4 @@ def is_runner_alive(runner: Runner, now: datetime) -> bool:
     if runner.gone_at is not None or runner.deregistered_at is not None:
         return False
     next_sign = timedelta(seconds=settings.RUNNER_POLL_TIMEOUT) + BETWEEN_POLLS
-    return runner.time_since_heartbeat(now) < min(next_sign, runner_stale_after())
+    return runner.heartbeat_age_or_max(now) < min(next_sign, runner_stale_after())

@@ -16,7 +16,7 @@ PARAMETERS = ("agent", "images", "mode", "model", "config", "worktree", "fork_of
 FOR_PEOPLE = ("mode", "config")
 
 
-def offered_agents(offers: Any) -> list[dict[str, Any]]:
+def list_agents_in_offers(offers: Any) -> list[dict[str, Any]]:
     """Return the agents that are offered, each with a name."""
     return list_offer_entries_with_names(offers, "agents")
 
@@ -57,7 +57,7 @@ def list_offer_entries_with_names(offers: Any, name: str) -> list[dict[str, Any]
     return [entry for entry in listed if isinstance(entry, dict) and isinstance(entry.get("name"), str)]
 
 
-def offered_directories(offers: Any) -> list[str]:
+def list_directories_in_offers(offers: Any) -> list[str]:
     """Return the folders in which the runner may work, with all that is in them."""
     directories = offers.get("directories") if isinstance(offers, Mapping) else None
     return (
@@ -93,30 +93,32 @@ def agent_name_in_parameters(parameters: Any) -> str | None:
     return agent if isinstance(agent, str) else None
 
 
-def load_agent_names_for_brakes(run: Run, runner: Runner | None) -> set[str | None]:
+def load_run_agent_brake_names(run: Run, runner: Runner | None) -> set[str | None]:
     """Return the names by which a brake may mean a run's agent: where none is chosen, of all that the runner offers."""
     offered = load_offers_by_runner_id([runner.pk]).get(runner.pk) if runner is not None else None
-    return agent_names_for_run(run, load_chosen_agent_names(run), runner, offered)
+    return agent_names_for_run(run, load_agents_chosen_for_run(run), runner, offered)
 
 
-def load_chosen_agent_names(run: Run) -> set[str]:
+def load_agents_chosen_for_run(run: Run) -> set[str]:
     """Return the agents that were chosen for a run: when it was ordered, and by its session. One query."""
     driven = DrivenSession.objects.filter(pk=run.session_id).values_list("agent", flat=True).first()
     return {agent_name for agent_name in (ordered_agent_name(run), driven) if agent_name is not None}
 
 
 def agent_names_for_run(run: Run, chosen: set[str], runner: Runner | None, offers: Any) -> set[str | None]:
-    """Return what `load_agent_names_for_brakes` does, where it is known what was chosen and what the runner offers."""
-    names = chosen or {agent_offer["name"] for agent_offer in offered_agents(offers)}
+    """Return what `load_run_agent_brake_names` does, where it is known what was chosen and what the runner offers."""
+    names = chosen or {agent_offer["name"] for agent_offer in list_agents_in_offers(offers)}
     profile = runner.executor_profile if runner is not None else None
     return {run.agent_name, profile, *names, *(PROGRAMS.get(name) for name in names)}
 
 
 def describe_missing_offer(offers: Any, agent: str | None, folder: str | None) -> str:
     """Return what of a run a runner with these offers (None: it has none) cannot serve; empty where it can."""
-    if agent is not None and agent not in {agent_offer["name"] for agent_offer in offered_agents(offers)}:
+    if agent is not None and agent not in {
+        agent_offer["name"] for agent_offer in list_agents_in_offers(offers)
+    }:
         return f"agent {agent}"
-    directories = offered_directories(offers)
+    directories = list_directories_in_offers(offers)
     if offers is not None and folder and directories and not directories_contain_folder(directories, folder):
         return f"directory {folder}"
     return ""

@@ -37,13 +37,11 @@ def is_schema_validation_bounded(parameters: dict[str, Any], schema: Any, parame
     `parameters_size` is their length as JSON, in bytes.
     """
     most = min(QUICK_STEPS, QUICK_BYTES // max(1, parameters_size))
-    size = count_json_values_within_limits(schema, most, refused=UNBOUNDED)
-    return size is not None and count_json_values_within_limits(parameters, most // max(1, size)) is not None
+    size = count_json_values_or_none(schema, most, refused=UNBOUNDED)
+    return size is not None and count_json_values_or_none(parameters, most // max(1, size)) is not None
 
 
-def count_json_values_within_limits(
-    value: Any, most: int, *, refused: frozenset[str] = frozenset()
-) -> int | None:
+def count_json_values_or_none(value: Any, most: int, *, refused: frozenset[str] = frozenset()) -> int | None:
     """Return how many values and keys there are; None where more than `most`, or a key is one of `refused`."""
     count, pending = 0, [value]
     while pending:

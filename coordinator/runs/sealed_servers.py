@@ -118,7 +118,7 @@ def reseal_server_values(servers: Any, owner: str) -> Any:
 
     def reseal_value(server: str, part: str, name: str, value: str) -> str:
         if is_runner_variable_placeholder(value) or (
-            keyring.is_sealed_text(value) and keyring.sealing_key_id(value) == newest
+            keyring.is_sealed_text(value) and keyring.key_id_of_sealed_text(value) == newest
         ):
             return value
         purpose = server_value_sealing_purpose(owner, server, part, name)

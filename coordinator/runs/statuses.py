@@ -14,6 +14,6 @@ START_EVENTS = ("session_start", "run_start")
 STOP_EVENTS = ("session_stop", "run_completed")
 
 
-def run_statuses_sql(statuses: Iterable[str]) -> str:
+def run_status_in_list_sql(statuses: Iterable[str]) -> str:
     """Return the statuses as they stand between the brackets of IN (…) in plain SQL."""
     return ", ".join(f"'{status}'" for status in statuses)

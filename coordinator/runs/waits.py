@@ -71,22 +71,24 @@ class RunQueueState:
             return "Its session is busy with an earlier run."
         if not self.runners:
             return "No runner is online."
-        agent_names = self.agent_names_by_runner(run) if self.brakes or self.spent else []
+        agent_names = self.runners_with_agent_names(run) if self.brakes or self.spent else []
         return (
-            self.explain_brake_on_runners(agent_names)
-            or self.explain_spent_budget(run, agent_names)
+            self.brake_reason_or_empty(agent_names)
+            or self.spent_budget_reason_or_empty(run, agent_names)
             or self.explain_missing_runner_for_run(run)
         )
 
-    def agent_names_by_runner(self, run: Run) -> list[tuple[Runner, set[str | None]]]:
+    def runners_with_agent_names(self, run: Run) -> list[tuple[Runner, set[str | None]]]:
         """Return each runner with the names by which a brake or a budget may mean the run's agent there: one query."""
-        chosen = offers.load_chosen_agent_names(run)
+        chosen = offers.load_agents_chosen_for_run(run)
         return [
             (runner, offers.agent_names_for_run(run, chosen, runner, self.offers.get(runner.pk)))
             for runner in self.runners
         ]
 
-    def explain_spent_budget(self, run: Run, candidates: Sequence[tuple[Runner, set[str | None]]]) -> str:
+    def spent_budget_reason_or_empty(
+        self, run: Run, candidates: Sequence[tuple[Runner, set[str | None]]]
+    ) -> str:
         """Return that a budget is used up, where it concerns the run on every runner that is online."""
         for budget in self.spent:
             if all(budget.covers_session(agents, run.session_id) for _, agents in candidates):
@@ -94,7 +96,7 @@ class RunQueueState:
                 return f"{reason} The run starts once a person raises it or the {budget.span} ends."
         return ""
 
-    def explain_brake_on_runners(self, candidates: Sequence[tuple[Runner, set[str | None]]]) -> str:
+    def brake_reason_or_empty(self, candidates: Sequence[tuple[Runner, set[str | None]]]) -> str:
         """Return that a brake is on, where it holds every runner that is online."""
         for brake in self.brakes:
             if all(

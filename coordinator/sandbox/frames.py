@@ -27,13 +27,13 @@ def read_frame(receive: Callable[[int], bytes], *, most: int) -> Frame | None:
 
     `most` is the longest body, in bytes. Raises BrokenFrame.
     """
-    head = read_exact_bytes(receive, _LENGTHS.size)
+    head = read_exact_bytes_or_empty(receive, _LENGTHS.size)
     if not head:
         return None
     of_facts, of_body = _LENGTHS.unpack(head)
     if of_facts > MOST_FACTS or of_body > most:
         raise BrokenFrame("too long")
-    facts, body = read_exact_bytes(receive, of_facts), read_exact_bytes(receive, of_body)
+    facts, body = read_exact_bytes_or_empty(receive, of_facts), read_exact_bytes_or_empty(receive, of_body)
     try:
         decoded = json.loads(facts)
     except ValueError:
@@ -43,7 +43,7 @@ def read_frame(receive: Callable[[int], bytes], *, most: int) -> Frame | None:
     return decoded, body
 
 
-def read_exact_bytes(receive: Callable[[int], bytes], count: int) -> bytes:
+def read_exact_bytes_or_empty(receive: Callable[[int], bytes], count: int) -> bytes:
     """Return `count` bytes; none where the other side has closed before the first. Raises BrokenFrame."""
     pieces = bytearray()
     while len(pieces) < count:

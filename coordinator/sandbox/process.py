@@ -141,7 +141,7 @@ class Sandbox:
     def execute_sandbox_job(self, job: SandboxJob) -> JobResult:
         child = self._child or self.start_sandbox_child()
         try:
-            frame = child.send_job_and_receive_answer_frame(job.data, self.limits.wall_seconds + 1)
+            frame = child.exchange_job_frame_or_none(job.data, self.limits.wall_seconds + 1)
         except TimeoutError:
             self.end_sandbox_child()
             raise LimitsExceeded("The job did not end in time.") from None
@@ -192,7 +192,7 @@ class SandboxChild:
                 start_new_session=True,
             )
         try:
-            ready = self.receive_frame(time.monotonic() + START_SECONDS)
+            ready = self.receive_frame_or_none(time.monotonic() + START_SECONDS)
         except OSError:
             self.kill_sandbox_child()
             raise
@@ -200,7 +200,7 @@ class SandboxChild:
             self.kill_sandbox_child()
             raise frames.BrokenFrame(f"it ended at once with status {self.process.returncode}")
 
-    def send_job_and_receive_answer_frame(self, data: bytes, seconds: float) -> frames.Frame | None:
+    def exchange_job_frame_or_none(self, data: bytes, seconds: float) -> frames.Frame | None:
         """Send a job and return its answer, or None where the child ended.
 
         Raises TimeoutError, OSError and BrokenFrame.
@@ -208,9 +208,9 @@ class SandboxChild:
         deadline = time.monotonic() + seconds
         self.socket.settimeout(seconds)
         self.socket.sendall(data)
-        return self.receive_frame(deadline)
+        return self.receive_frame_or_none(deadline)
 
-    def receive_frame(self, deadline: float) -> frames.Frame | None:
+    def receive_frame_or_none(self, deadline: float) -> frames.Frame | None:
         def receive_bytes(up_to: int) -> bytes:
             self.socket.settimeout(max(0.001, deadline - time.monotonic()))
             return self.socket.recv(up_to)

@@ -93,7 +93,7 @@ def allow_only_computing_system_calls(*, reading: bool) -> None:
     convention, column = _MACHINES[platform.machine()]
     calls = _COMPUTING | _READING if reading else _COMPUTING
     numbers = [number for both in calls.values() if (number := both[column]) is not None]
-    instructions = build_seccomp_filter_program(convention, numbers)
+    instructions = build_seccomp_allowlist_program(convention, numbers)
     program = FilterProgram(len(instructions) // 8, instructions)
     for option, first, second in (
         (_PR_SET_NO_NEW_PRIVS, 1, 0),  # without it, only root may filter
@@ -110,7 +110,7 @@ def call_prctl_and_return_errno(option: int, first: int, second: int = 0) -> int
     return 0 if libc.prctl(option, *arguments) == 0 else ctypes.get_errno()
 
 
-def build_seccomp_filter_program(convention: int, allowed: list[int]) -> bytes:
+def build_seccomp_allowlist_program(convention: int, allowed: list[int]) -> bytes:
     """Return the program: of another convention, refuse; one of `allowed`, allow; else refuse.
 
     A jump's distances count the instructions that are passed over, when equal and when not.

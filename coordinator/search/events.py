@@ -19,10 +19,10 @@ from coordinator.search.index import (
     SearchLimits,
     SearchPosition,
     count_events_longer_than_index,
-    find_newest_matching_event_ids,
-    find_unindexed_text_event_ids,
-    load_event_search_position,
     load_event_texts_by_id,
+    load_search_position_of_event,
+    walk_events_beyond_index,
+    walk_newest_matching_events,
 )
 from coordinator.search.text import (
     DEEP_CHARACTERS,
@@ -128,7 +128,7 @@ def search_events(
     """Return what answers the question, newest events first; nothing where no word was asked for."""
     if not question.search_terms:
         return EventHitPage([], None)
-    walked = walk_search_index(question, before, limit + 1)
+    walked = find_matching_events_in_index(question, before, limit + 1)
     ids = walked.ids[:limit]
     events = Event.objects.filter(pk__in=ids).select_related("session", "context").defer(*_LARGE).in_bulk()
     texts = load_event_texts_by_id(ids, DEEP_CHARACTERS if question.is_deep else STORED_CHARACTERS)
@@ -138,7 +138,7 @@ def search_events(
         if pk in events and pk in texts
     ]
     if len(walked.ids) > limit:
-        return EventHitPage(hits, before=load_event_search_position(ids[-1]))
+        return EventHitPage(hits, before=load_search_position_of_event(ids[-1]))
     return EventHitPage(hits, before=walked.reached, looked_until=datetime_of_search_position(walked.reached))
 
 
@@ -158,36 +158,40 @@ def group_and_count_session_hits(
     for session_id, some in by_session.items():
         count = len(some) if is_all else None
         if count is None and time.monotonic() < deadline:
-            walked = walk_search_index(replace(question, session_id=session_id), None, MOST_COUNTED + 1)
+            walked = find_matching_events_in_index(
+                replace(question, session_id=session_id), None, MOST_COUNTED + 1
+            )
             # A search that took too long says how far it came: its number is not all there is.
             count = len(walked.ids) if walked.reached is None or len(walked.ids) > MOST_COUNTED else None
         groups.append(SessionHits(some[0].event.session, some, count))
     return groups
 
 
-def find_event_ids_in_session(
+def walk_session_index_or_none(
     session_id: str, text: str, limit: int = MOST_IN_SESSION
 ) -> IndexWalkResult | None:
     """Return the newest events of one session in which the terms are; None where none was asked for."""
     question = SearchQuery(text, session_id=session_id)
-    return walk_search_index(question, None, limit) if question.search_terms else None
+    return find_matching_events_in_index(question, None, limit) if question.search_terms else None
 
 
-def count_events_with_unindexed_text(question: SearchQuery) -> int:
+def count_searched_events_beyond_index(question: SearchQuery) -> int:
     """Return how many events, where the question looks, have more text than is indexed; MOST_BEYOND at most."""
-    scope = load_search_labels_and_limits(question, None)
+    scope = load_search_scope_or_none(question, None)
     return 0 if scope is None else count_events_longer_than_index(*scope)
 
 
-def walk_search_index(question: SearchQuery, before: SearchPosition | None, limit: int) -> IndexWalkResult:
-    scope = load_search_labels_and_limits(question, before)
+def find_matching_events_in_index(
+    question: SearchQuery, before: SearchPosition | None, limit: int
+) -> IndexWalkResult:
+    scope = load_search_scope_or_none(question, before)
     if scope is None:
         return IndexWalkResult([])
-    find = find_unindexed_text_event_ids if question.is_deep else find_newest_matching_event_ids
+    find = walk_events_beyond_index if question.is_deep else walk_newest_matching_events
     return find(scope[0], question.search_terms, scope[1], limit)
 
 
-def load_search_labels_and_limits(
+def load_search_scope_or_none(
     question: SearchQuery, before: SearchPosition | None
 ) -> tuple[list[list[SearchTerm]], SearchLimits] | None:
     """Return where the question looks, as labels and limits; None where no event can be."""
@@ -244,7 +248,7 @@ def build_search_snippet(
     texts: Sequence[str], terms: Sequence[SearchTerm], *, keeps_lines: bool = False
 ) -> list[SnippetPiece]:
     """Return the passage, of all the texts, in which most of the terms are, cut into pieces."""
-    pattern = re.compile("|".join(term.search_term_pattern for term in terms))
+    pattern = re.compile("|".join(term.search_term_regex_text for term in terms))
     best, most = (texts[0] if texts else ""), -1
     for text in texts:
         matched_words = {match[0] for match in pattern.finditer(normalize_search_text(text))}

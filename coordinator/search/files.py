@@ -67,7 +67,7 @@ def find_touched_files_matching_path(text: str) -> list[TouchedFile]:
     )
 
 
-def load_session_file_counts(
+def list_session_touched_file_counts(
     session_id: str, tools: Sequence[str], most: int = 1_000
 ) -> list[tuple[str, int]]:
     """Return the files that the session's calls of these tools touched, with how often, the most touched first.
@@ -101,7 +101,7 @@ def select_touched_files_by_sql(where: str, parameters: list[str]) -> list[Touch
         return [TouchedFile(*row) for row in cursor.fetchall()]
 
 
-def load_file_touches(
+def load_calls_touching_files(
     files: Sequence[TouchedFile],
     *,
     tool: str = "",
@@ -113,7 +113,7 @@ def load_file_touches(
     if not files:
         return FileTouchPage([], None)
     paths = {file.id: file.path for file in files}
-    file_touches = query_file_touches(list(paths), tool, agent, before, limit + 1)
+    file_touches = find_event_ids_touching_files(list(paths), tool, agent, before, limit + 1)
     rows = load_touch_events_by_id([event_id for event_id, _ in file_touches[:limit]])
     shown_touches = [
         FileTouch(rows[pk], paths[file_id], rows[pk].beginning or "", rows[pk].failed)
@@ -123,7 +123,7 @@ def load_file_touches(
     return FileTouchPage(shown_touches, file_touches[limit - 1][0] if len(file_touches) > limit else None)
 
 
-def query_file_touches(
+def find_event_ids_touching_files(
     files: list[int], tool: str, agent: str, before: int | None, limit: int
 ) -> list[tuple[int, int]]:
     """Return the newest calls, each once, with one of the files that it touched."""
@@ -193,7 +193,7 @@ WHERE t.tool IN ({", ".join(["%s"] * len(tools))}) ORDER BY s.created_at DESC, s
         return [row[0] for row in cursor.fetchall()]
 
 
-def list_tools_called_by_sessions(most: int = 300) -> list[str]:
+def list_all_called_tools(most: int = 300) -> list[str]:
     """Return the tools that sessions called, in order, at most so many."""
     with connection.cursor() as cursor:
         # From one to the next: DISTINCT would read the whole index.

@@ -76,7 +76,7 @@ class SearchPosition(NamedTuple):
 _PLACE = re.compile(r"(-?[0-9]{1,18})-([0-9]{1,18})")
 
 
-def parse_search_position(text: str) -> SearchPosition | None:
+def parse_search_position_or_none(text: str) -> SearchPosition | None:
     """Return the place that a query string names; None for none."""
     match = _PLACE.fullmatch(text)
     return SearchPosition(int(match[1]), int(match[2])) if match else None
@@ -129,7 +129,7 @@ class TermPlan:
     by_text: bool = False
 
 
-def find_newest_matching_event_ids(
+def walk_newest_matching_events(
     labels: Sequence[Group], terms: Sequence[SearchTerm], limits: SearchLimits, limit: int
 ) -> IndexWalkResult:
     """Return the newest events, at most `limit`, that have one of each group of labels, and every term."""
@@ -145,25 +145,25 @@ def find_newest_matching_event_ids(
     later = [group for plan in plans for group in plan.later]
     unsure = [plan.term for plan in plans if plan.later or plan.by_text]
     if not unsure:
-        return walker.walk_events_in_index_groups(first, top, limit)
-    checked = walker.walk_index_and_check_event_texts(
+        return walker.find_events_matching_index_groups(first, top, limit)
+    checked = walker.find_events_with_checked_text(
         first, unsure, top, limit, CHECKED_FIRST if later else None
     )
     if checked.reached is None or len(checked.ids) == limit or not later or walker.is_time_over:
         return checked
     by_text = [plan.term for plan in plans if plan.by_text]
-    rest = walker.walk_index_and_check_event_texts(
+    rest = walker.find_events_with_checked_text(
         [*first, *later], by_text, checked.reached, limit - len(checked.ids), None
     )
     return IndexWalkResult(checked.ids + rest.ids, rest.reached)
 
 
-def find_unindexed_text_event_ids(
+def walk_events_beyond_index(
     labels: Sequence[Group], terms: Sequence[SearchTerm], limits: SearchLimits, limit: int
 ) -> IndexWalkResult:
     """Return the newest events with more text than is indexed whose whole texts have every term."""
     walker = IndexWalker(limits, time.monotonic() + DEEP_SECONDS, is_deep=True)
-    return walker.walk_index_and_check_event_texts(
+    return walker.find_events_with_checked_text(
         [*labels, [SearchTerm((BEYOND_WORD,))]], terms, limits.before, limit, None
     )
 
@@ -172,7 +172,7 @@ def count_events_longer_than_index(labels: Sequence[Group], limits: SearchLimits
     """Return how many events have more text than is indexed, as far as they are found at once; MOST_BEYOND at most."""
     walker = IndexWalker(limits, time.monotonic() + WALK_SECONDS)
     return len(
-        walker.walk_events_in_index_groups(
+        walker.find_events_matching_index_groups(
             [*labels, [SearchTerm((BEYOND_WORD,))]], limits.before, MOST_BEYOND
         ).ids
     )
@@ -271,7 +271,7 @@ class IndexWalker:
     def is_time_over(self) -> bool:
         return time.monotonic() >= self.until
 
-    def walk_events_in_index_groups(
+    def find_events_matching_index_groups(
         self, groups: Sequence[Group], top: SearchPosition | None, limit: int
     ) -> IndexWalkResult:
         """Walk through what has the groups, from below `top`."""
@@ -303,7 +303,7 @@ class IndexWalker:
             return 0
         return max(1, int((left + TOO_LATE) / max(seconds_an_event, 1e-9)))
 
-    def walk_index_and_check_event_texts(
+    def find_events_with_checked_text(
         self,
         groups: Sequence[Group],
         terms: Sequence[SearchTerm],
@@ -313,20 +313,20 @@ class IndexWalker:
     ) -> IndexWalkResult:
         """Walk through what has the groups, look at the texts of `most` of it, and keep what has the terms."""
         if not terms:
-            return self.walk_events_in_index_groups(groups, top, limit)
-        patterns = [re.compile(term.search_term_pattern) for term in terms]
+            return self.find_events_matching_index_groups(groups, top, limit)
+        patterns = [re.compile(term.search_term_regex_text) for term in terms]
         ids: list[int] = []
         looked = 0
         while most is None or looked < most:
-            candidates = self.walk_events_in_index_groups(groups, top, CHECKED_AT_ONCE)
+            candidates = self.find_events_matching_index_groups(groups, top, CHECKED_AT_ONCE)
             for start in range(0, len(candidates.ids), self.text_check_batch_size):
                 some = candidates.ids[start : start + self.text_check_batch_size]
                 ids += filter_event_ids_by_stored_text(some, patterns, is_deep=self.is_deep)
                 if len(ids) >= limit:
                     ids = ids[:limit]
-                    return IndexWalkResult(ids, load_event_search_position(ids[-1]))
+                    return IndexWalkResult(ids, load_search_position_of_event(ids[-1]))
                 if self.is_time_over and some[-1] != candidates.ids[-1]:
-                    return IndexWalkResult(ids, load_event_search_position(some[-1]))
+                    return IndexWalkResult(ids, load_search_position_of_event(some[-1]))
             if candidates.reached is None:
                 return IndexWalkResult(ids)
             looked, top = looked + len(candidates.ids), candidates.reached
@@ -421,7 +421,7 @@ def query_index_in_time_stretch(
     return rows
 
 
-def load_event_search_position(event_id: int) -> SearchPosition:
+def load_search_position_of_event(event_id: int) -> SearchPosition:
     """Return an event's place in the order of results."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT instant_us FROM event_context WHERE event_id = %s", [event_id])

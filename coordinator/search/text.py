@@ -91,7 +91,7 @@ class SearchTerm:
     exact: str = ""
 
     @property
-    def search_term_pattern(self) -> str:
+    def search_term_regex_text(self) -> str:
         """What finds the term in a text that `normalize_search_text` made: the words with anything but letters
         between.
         """
@@ -123,15 +123,15 @@ def normalize_search_text(text: str) -> str:
 def parse_search_terms(question: str) -> list[SearchTerm]:
     """Read a question: pieces of words, `beginn*`, and "exactly this". All of them must be found."""
     terms = [
-        parse_exact_phrase(phrase) if phrase.strip() else parse_partial_word_term(word)
+        exact_phrase_term_or_none(phrase) if phrase.strip() else parse_partial_word_term(word)
         for phrase, word in _QUESTION_PARTS.findall(question)
     ]
     return [term for term in terms if term][:MOST_TERMS]
 
 
-def parse_exact_phrase(phrase: str) -> SearchTerm | None:
+def exact_phrase_term_or_none(phrase: str) -> SearchTerm | None:
     phrase_words, exact = (
-        truncate_search_term_lexemes(split_search_words(phrase)),
+        truncate_letters_of_lexemes(split_search_words(phrase)),
         " ".join(normalize_search_text(phrase).split()),
     )
     if not exact:
@@ -141,7 +141,7 @@ def parse_exact_phrase(phrase: str) -> SearchTerm | None:
 
 def parse_partial_word_term(typed: str) -> SearchTerm | None:
     """Return the term for what was typed between blanks; fewer than PIECE letters are whole words."""
-    piece_words = truncate_search_term_lexemes(split_search_words(typed))
+    piece_words = truncate_letters_of_lexemes(split_search_words(typed))
     if not piece_words:
         return None
     if typed.endswith("*"):
@@ -153,7 +153,7 @@ def parse_partial_word_term(typed: str) -> SearchTerm | None:
     )
 
 
-def truncate_search_term_lexemes(words: list[str]) -> tuple[str, ...]:
+def truncate_letters_of_lexemes(words: list[str]) -> tuple[str, ...]:
     return tuple(word[:MOST_LETTERS] for word in words)
 
 
@@ -222,7 +222,7 @@ class IndexableWords:
     is_beyond: bool
 
 
-def extract_indexable_lexemes(texts: Iterable[str | None]) -> IndexableWords:
+def extract_indexable_word_sequence(texts: Iterable[str | None]) -> IndexableWords:
     """Return the words of an event's texts (TEXTS), as they stand, within the budget of an event."""
     readable, is_beyond = extract_event_text(texts, STORED_CHARACTERS, INDEX_CHARACTERS)
     words = split_search_words(readable)

@@ -97,7 +97,7 @@ def mask_secrets_of_one_server(server: Any) -> Any:
     shown_server: dict[str, Any] = {}
     for name, value in server.items():
         if name in {"env", "headers"}:
-            shown_server[name] = mask_env_or_header_values(value) if isinstance(value, dict) else MASK
+            shown_server[name] = mask_all_but_placeholder_values(value) if isinstance(value, dict) else MASK
         elif isinstance(value, list) and all(isinstance(list_item, str) for list_item in value):
             shown_server[name] = mask_command_arguments(value)
         elif isinstance(value, str):
@@ -107,7 +107,7 @@ def mask_secrets_of_one_server(server: Any) -> Any:
     return shown_server
 
 
-def mask_env_or_header_values(values: dict[str, Any]) -> dict[str, Any]:
+def mask_all_but_placeholder_values(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value if is_runner_variable_placeholder(value) else MASK for name, value in values.items()}
 
 

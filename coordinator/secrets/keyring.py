@@ -52,7 +52,7 @@ def is_sealed_text(text: str) -> bool:
     return text.startswith(PREFIX)
 
 
-def sealing_key_id(sealed: str) -> str:
+def key_id_of_sealed_text(sealed: str) -> str:
     """Return the id of the key that sealed a text of `seal_text_with_keyring`."""
     return sealed.removeprefix(PREFIX).partition(":")[0]
 
@@ -70,10 +70,10 @@ def unseal_text_with_keyring(purpose: str, sealed: str) -> str:
 
     Raises KeyringUnusable where its key is not here, and for a text that was changed or sealed for something else.
     """
-    key = load_or_create_keyring().keys.get(sealing_key_id(sealed))
+    key = load_or_create_keyring().keys.get(key_id_of_sealed_text(sealed))
     if key is None:
         raise KeyringUnusable(
-            f"The key {sealing_key_id(sealed)[:16]!r} of a stored credential is not in {keyring_path()}. Put"
+            f"The key {key_id_of_sealed_text(sealed)[:16]!r} of a stored credential is not in {keyring_path()}. Put"
             " the right file there, from a backup, or enter the credential again."
         )
     try:
@@ -92,19 +92,19 @@ def load_newest_key_id() -> str:
 
 def add_keyring_key() -> str:
     """Add a key that seals from now on, and return its id. The others still open what they sealed."""
-    keys = dict([generate_keyring_key(), *load_or_create_keyring().keys.items()])
+    keys = dict([generate_key_id_and_bytes(), *load_or_create_keyring().keys.items()])
     overwrite_keyring_file(CredentialKeyring(keys))
     return next(iter(keys))
 
 
-def remove_older_keyring_keys() -> int:
+def remove_all_but_newest_key() -> int:
     """Remove every key but the newest and return how many. What those sealed cannot be opened afterwards."""
     ring = load_or_create_keyring()
     overwrite_keyring_file(CredentialKeyring({ring.newest_key_id: ring.keys[ring.newest_key_id]}))
     return len(ring.keys) - 1
 
 
-def generate_keyring_key() -> tuple[str, bytes]:
+def generate_key_id_and_bytes() -> tuple[str, bytes]:
     return secrets.token_hex(4), secrets.token_bytes(KEY)
 
 
@@ -135,7 +135,7 @@ def parse_keyring_file(file: str, _changed: int, _inode: int) -> CredentialKeyri
 def create_keyring_file_if_missing(file: Path) -> None:
     """Make the file with its first key, and its folder; where another process was faster, its file stays."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary_path = write_temporary_keyring(file, CredentialKeyring(dict([generate_keyring_key()])))
+    temporary_path = write_temporary_keyring(file, CredentialKeyring(dict([generate_key_id_and_bytes()])))
     try:
         os.link(temporary_path, file)
     except FileExistsError:

@@ -71,12 +71,12 @@ class SecretMasker:
 
     def mask_to_json(self, value: Any) -> str | None:
         """Return the masked value as JSON text; None for None."""
-        return None if value is None else self.mask_json_bytes(msgspec.json.encode(value))
+        return None if value is None else self.mask_json_bytes_to_text(msgspec.json.encode(value))
 
-    def mask_json_bytes(self, raw: bytes) -> str:
+    def mask_json_bytes_to_text(self, raw: bytes) -> str:
         if shapes.MARKS.search(raw) is None:
             return raw.decode()
-        return msgspec.json.encode(self._mask_decoded_value_in_place(msgspec.json.decode(raw))).decode()
+        return msgspec.json.encode(self._mask_json_value_in_place(msgspec.json.decode(raw))).decode()
 
     def mask_values_and_texts(
         self, values: Sequence[Any], texts: Sequence[str | None]
@@ -94,7 +94,9 @@ class SecretMasker:
         masked, at, first = [], 0, mark.start()  # the text before the first mark holds none
         for raw in raws:
             at += 0 if raw is None else len(raw) + 1
-            masked.append(None if raw is None else raw.decode() if at <= first else self.mask_json_bytes(raw))
+            masked.append(
+                None if raw is None else raw.decode() if at <= first else self.mask_json_bytes_to_text(raw)
+            )
         return masked, [self.mask_text(text) for text in texts]
 
     def mask_value(self, value: Any) -> Any:
@@ -107,7 +109,7 @@ class SecretMasker:
         return (
             value
             if shapes.MARKS.search(raw) is None
-            else self._mask_decoded_value_in_place(msgspec.json.decode(raw))
+            else self._mask_json_value_in_place(msgspec.json.decode(raw))
         )
 
     def mask_text(self, text: str | None) -> str | None:
@@ -117,7 +119,7 @@ class SecretMasker:
         if shapes.MARKS.search(raw) is None:
             return text
         pieces, end = [], 0
-        secrets_found, read = self._find_secret_spans_in_text(raw)
+        secrets_found, read = self._find_secret_spans_and_end(raw)
         for start, stop, kind in secrets_found:
             acts = self.judged and could_secret_text_be_executed(raw, start, stop, kind)
             mask = (
@@ -149,7 +151,7 @@ class SecretMasker:
         self.count += 1
         return mask
 
-    def _find_secret_spans_in_text(self, raw: bytes) -> tuple[list[Found], int]:
+    def _find_secret_spans_and_end(self, raw: bytes) -> tuple[list[Found], int]:
         """Return where secrets are in a text, in order, and how far it was read; of two that overlap, the first."""
         secrets_found: list[Found] = []
         end = 0
@@ -171,7 +173,7 @@ class SecretMasker:
                 end = stop
         return secrets_found, len(raw)
 
-    def _mask_decoded_value_in_place(self, root: Any) -> Any:
+    def _mask_json_value_in_place(self, root: Any) -> Any:
         """Mask a freshly decoded value in place and return it."""
         top = [root]
         waiting: list[Any] = [top]
@@ -195,7 +197,7 @@ class SecretMasker:
             items = list(zip(names, holder.values(), strict=True))
             holder.clear()
             holder.update(items)
-        pair_name = name_of_value_pair(holder)
+        pair_name = name_in_name_value_object(holder)
         return [
             (name, masked)
             for name, item in holder.items()
@@ -227,7 +229,7 @@ class SecretMasker:
             if (
                 item
                 and name
-                and secret_name_strength(name)
+                and classify_secret_name_strength(name)
                 and all(isinstance(list_item, str) for list_item in item)
             ):
                 return [self._mask_item_by_its_name(name, list_item) for list_item in item]
@@ -236,11 +238,11 @@ class SecretMasker:
             return item
         if (
             name
-            and (strength := secret_name_strength(name))
+            and (strength := classify_secret_name_strength(name))
             and is_named_value_secret(item, strong=strength == "strong")
         ):
             at = item.find(" ") + 1 if item[:12].lower().startswith(("bearer ", "basic ", "token ")) else 0
-            mask = self._make_and_record_mask(classify_secret_kind(name, item[at:]), item[at:])
+            mask = self._make_and_record_mask(classify_secret_kind_or_default(name, item[at:]), item[at:])
             if mask is not None:
                 return item[:at] + mask
         return self.mask_text(item)
@@ -250,7 +252,7 @@ def is_json_container(value: Any) -> bool:
     return isinstance(value, dict | list)
 
 
-def name_of_value_pair(holder: dict[str, Any]) -> str | None:
+def name_in_name_value_object(holder: dict[str, Any]) -> str | None:
     """Return the name that `{"name": …, "value": …}` gives its value."""
     if "value" not in holder:
         return None
@@ -259,14 +261,14 @@ def name_of_value_pair(holder: dict[str, Any]) -> str | None:
 
 
 @lru_cache(maxsize=4_096)
-def secret_name_strength(name: str) -> str:
+def classify_secret_name_strength(name: str) -> str:
     """Say how surely a name is a secret's: `strong`, `weak`, or not at all."""
     if len(name) > LONGEST_NAME or shapes.HARMLESS_NAME.search(name):
         return ""
     return "strong" if shapes.STRONG_NAME.search(name) else "weak" if shapes.WEAK_NAME.search(name) else ""
 
 
-def classify_secret_kind(name: str, secret: str) -> str:
+def classify_secret_kind_or_default(name: str, secret: str) -> str:
     if len(secret) >= 16:
         if key := vendors.KEY.match(secret.encode("utf-8", "surrogatepass"), 0, vendors.LONGEST):
             return vendors.KEYS[(key.lastindex or 1) - 1].kind
@@ -294,7 +296,9 @@ def is_secret_placeholder(value: str) -> bool:
     stripped = value.strip()
     if len(stripped) < 3 or stripped[0] in "$<{%[" or stripped.startswith(("./", "~/", "process.env")):
         return True
-    if stripped[0] == "/" and not (shapes.AWS_SECRET.search(stripped) and is_mixed_alphanumeric(stripped)):
+    if stripped[0] == "/" and not (
+        shapes.AWS_SECRET.search(stripped) and has_digits_and_both_cases(stripped)
+    ):
         return True
     return stripped.lower() in shapes.PLACEHOLDERS or shapes.HOLLOW.search(stripped) is not None
 
@@ -305,7 +309,7 @@ CONTEXT_KINDS = frozenset({"password", "token", "cookie", "key", "credentials", 
 
 def is_certain_command_flag_secret(flag: str, text: str) -> bool:
     """Say whether the word behind a flag is surely its secret and no program to run, as in `env -utoken mkfs.ext4`."""
-    return looks_random(text) and (flag.startswith("--") or is_mixed_alphanumeric(text))
+    return looks_random(text) and (flag.startswith("--") or has_digits_and_both_cases(text))
 
 
 def could_secret_text_be_executed(raw: bytes, start: int, stop: int, kind: str) -> bool:
@@ -324,14 +328,16 @@ def is_text_without_code_or_address(secret: str) -> bool:
     """Say whether a text can neither run nor expand and names no address, host or path."""
     if not shapes.INERT.search(secret) or shapes.PLACE.search(secret):
         return False
-    return "/" not in secret or (shapes.BASE64.search(secret) is not None and is_mixed_alphanumeric(secret))
+    return "/" not in secret or (
+        shapes.BASE64.search(secret) is not None and has_digits_and_both_cases(secret)
+    )
 
 
 def is_pure_private_key(secret: str) -> bool:
     """Say whether a private key is one throughout, without a line that could be a command or a path."""
     match = shapes.KEY.fullmatch(secret) if secret.isascii() else None
     return match is not None and all(
-        (is_mixed_alphanumeric(word) or word.endswith("="))
+        (has_digits_and_both_cases(word) or word.endswith("="))
         and "=" not in word.strip("=")
         and not shapes.ROOTED.search(word)
         for word in shapes.KEY_WORD.findall(match.group(1))
@@ -339,7 +345,7 @@ def is_pure_private_key(secret: str) -> bool:
     )
 
 
-def is_mixed_alphanumeric(text: str) -> bool:
+def has_digits_and_both_cases(text: str) -> bool:
     """Say whether a text has digits, small letters and large ones."""
     return shapes.DIGIT.search(text) is not None and not text.islower() and not text.isupper()
 
@@ -377,14 +383,14 @@ def iterate_vendor_key_candidates(raw: bytes) -> Iterator[Found]:
 def iterate_shaped_secret_candidates(raw: bytes) -> Iterator[Found]:
     """Yield (start, stop, kind) of other known shapes and headers; kind is "" where a text is none after all."""
     for match in _ANY.finditer(raw):
-        number, (start, stop) = first_matching_secret_shape(raw, *match.span())
+        number, (start, stop) = first_secret_shape_and_span(raw, *match.span())
         kind = _SHAPES[number].kind
         text = "" if kind in {"private key", "signature"} else decode_byte_range_as_text(raw, start, stop)
         fits = not text or not is_secret_placeholder(text.lstrip("/"))  # base64 may begin with one
         yield start, stop, kind if fits and (kind != "bearer token" or looks_random(text)) else ""
 
 
-def first_matching_secret_shape(raw: bytes, start: int, stop: int) -> tuple[int, tuple[int, int]]:
+def first_secret_shape_and_span(raw: bytes, start: int, stop: int) -> tuple[int, tuple[int, int]]:
     """Return the number of the first shape that fits there, and where its secret begins and ends."""
     for number in sorted(_WHICH.Match(raw[start:stop])):
         match = _ONE[number].match(raw, start, stop)
@@ -434,7 +440,7 @@ def iterate_named_secret_candidates(raw: bytes, *, judged: bool) -> Iterator[Fou
                 and not text.startswith("-")
                 and (not judged or is_certain_command_flag_secret(name, text))
             )
-        yield start, stop, classify_secret_kind(name, text) if sure else ""
+        yield start, stop, classify_secret_kind_or_default(name, text) if sure else ""
         end = stop if sure else end
 
 
@@ -453,7 +459,7 @@ def find_value_bounds_at_offset(raw: bytes, at: int) -> tuple[int, int, bool]:
 
 def is_secret_next_to_name(name: str, text: str, *, quoted: bool, env: bool, after: bytes) -> bool:
     """Say whether the text next to a name is its secret. `env`: it is written NAME=value."""
-    strength = secret_name_strength(name)
+    strength = classify_secret_name_strength(name)
     if not strength or (not quoted and is_probably_code_expression(text, after)):
         return False
     if strength == "weak":
@@ -488,7 +494,7 @@ def create_masker_if_enabled(*, judged: bool = False) -> SecretMasker | None:
     return SecretMasker(judged=judged) if settings.MASK_SECRETS else None
 
 
-def mask_secrets(value: Any, *, judged: bool = False) -> Any:
+def mask_secrets_in_value(value: Any, *, judged: bool = False) -> Any:
     """Return a JSON value masked, unless masking is switched off; `judged` as for Masker.
 
     Raises RequestTooLarge where the rest of what a person is to judge would be left out.

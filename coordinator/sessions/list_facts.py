@@ -103,7 +103,7 @@ def count_session_waiting_requests(session_id: str) -> int:
     ).count()
 
 
-def count_masked_secrets(session_id: str) -> int:
+def count_session_masked_secrets(session_id: str) -> int:
     """Return how many secrets were masked in the session's events; an index of those events alone says it."""
     hit = EventContext.objects.filter(session_id=session_id, masked__gt=0)
     return int(hit.aggregate(total=Sum("masked"))["total"] or 0)

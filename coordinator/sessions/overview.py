@@ -88,7 +88,7 @@ def load_dashboard_overview(
     waiting_summary = waiting.aggregate(count=Count("pk"), oldest=Min("created_at"))
     runs = count_sessions_or_runs_by_status(Run.objects.filter(status__in=[*WAITING_RUNS, *RUNNING_RUNS]))
     runners = list(Runner.objects.filter(deregistered_at__isnull=True))
-    last_hour, last_day = count_events_since_each_moment(now - HOUR, now - DAY)
+    last_hour, last_day = count_all_events_since_moments(now - HOUR, now - DAY)
     models, _ = usage.load_model_and_agent_usage_since(now - DAY)
     waiting_rows = list(waiting.annotate_short_listed_inputs().order_by("created_at", "pk")[:rows])
     decisions = PermissionRequest.objects.annotate_short_listed_inputs().filter(status__in=DECIDED)
@@ -126,7 +126,7 @@ def load_dashboard_overview(
 
 def is_runner_online(runner: Runner, now: datetime) -> bool:
     """Say whether a runner has given a sign of life lately."""
-    return runner.gone_at is None and runner.time_since_heartbeat(now) < timedelta(
+    return runner.gone_at is None and runner.heartbeat_age_or_max(now) < timedelta(
         seconds=settings.RUNNER_STALE_AFTER
     )
 
@@ -141,6 +141,6 @@ def count_sessions_or_runs_by_status(rows: QuerySet[Session] | QuerySet[Run]) ->
     return dict(rows.order_by().values_list("status").annotate(count=Count("pk")))
 
 
-def count_events_since_each_moment(*moments: datetime) -> list[int]:
+def count_all_events_since_moments(*moments: datetime) -> list[int]:
     received = EventContext.objects.order_by()
     return [received.filter(received_at__gte=moment).count() for moment in moments]

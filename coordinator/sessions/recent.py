@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.db import connection
 
 from coordinator.engine.values import cast_to_text_sql
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.titles import extract_message_text
 
 STEPS = 3
@@ -64,7 +64,7 @@ class RecentActivity:
 Row = tuple[str, str | None, object]  # type, tool, and the input; of a person's message, its content
 
 
-def load_activity_before_events(positions: Sequence[tuple[str, int]]) -> list[RecentActivity]:
+def load_recent_activity_before_events(positions: Sequence[tuple[str, int]]) -> list[RecentActivity]:
     """Return, for each session and event, the last message and calls before it: one query for all.
 
     Secrets are masked; texts are cut at LONGEST.
@@ -116,10 +116,10 @@ def summarize_stored_tool_input(stored: object) -> str:
 
 def mask_and_shorten_prompt(text: str) -> str:
     """Return the beginning of a prompt with its lines, which its lists and tables need."""
-    masked = str(mask_secrets(text)).strip()
+    masked = str(mask_secrets_in_value(text)).strip()
     return masked if len(masked) <= LONGEST else f"{masked[:LONGEST]}…"
 
 
 def mask_and_shorten_text_to_line(text: str) -> str:
-    line = " ".join(str(mask_secrets(text)).split())
+    line = " ".join(str(mask_secrets_in_value(text)).split())
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"

@@ -76,7 +76,7 @@ _RUNNER_EVENT_TYPES = frozenset(
 )
 
 
-def is_reported_by_runner(event_type: str, role: str | None) -> bool:
+def is_runner_reported_event_type(event_type: str, role: str | None) -> bool:
     """Say whether the runner reports this of a session that it drives, so that the agent's hooks need not."""
     return role in {"user", "assistant"} if event_type == "message" else event_type in _RUNNER_EVENT_TYPES
 

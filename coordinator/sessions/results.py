@@ -50,11 +50,11 @@ def session_result_from_message(content: Any) -> SessionResult | None:
 
 def session_result_from_result_event(stored: Any) -> SessionResult | None:
     """The events table has no columns for these two fields: ingest keeps them in tool_output."""
-    text, data = parse_result_fields("result", stored)
+    text, data = parse_result_text_and_data("result", stored)
     return SessionResult(text, data) if text or data is not None else None
 
 
-def parse_result_fields(event_type: str, stored: Any) -> tuple[str | None, Any]:
+def parse_result_text_and_data(event_type: str, stored: Any) -> tuple[str | None, Any]:
     """Return `result_text` and `result_data` of an event; nothing of one that is no result."""
     if event_type != "result" or not isinstance(stored, dict):
         return None, None

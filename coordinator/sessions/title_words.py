@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from coordinator.secrets.masking import MASK, mask_secrets, shorten_mask_digests
+from coordinator.secrets.masking import MASK, mask_secrets_in_value, shorten_mask_digests
 from coordinator.sessions.reports import UNRECORDED_PROMPT
 
 LONGEST = 100  # characters of a title that is made of a text
@@ -57,11 +57,13 @@ _NO_END = re.compile(r"(?:\b(?:e\.g|i\.e|etc|vs|cf|approx|no|nr|z\.B|bzw|d\.h)|\
 
 def make_title_from_text(text: str) -> str:
     """Return a text's first sentence, readable, masked and no longer than LONGEST; empty where it says nothing."""
-    text = mask_secrets(text[:READ_UP_TO])
-    command = text_inside_tag(text, "command-name")
+    text = mask_secrets_in_value(text[:READ_UP_TO])
+    command = find_text_inside_tag(text, "command-name")
     if command is not None:
-        return shorten_title_line(f"{command} {strip_markdown(text_inside_tag(text, 'command-args') or '')}")
-    shell = text_inside_tag(text, "bash-input")
+        return shorten_title_line(
+            f"{command} {strip_markdown(find_text_inside_tag(text, 'command-args') or '')}"
+        )
+    shell = find_text_inside_tag(text, "bash-input")
     if shell is not None:
         return shorten_title_line(f"! {shell}")
     text = _AGENT_MARKUP.sub(" ", text).strip()
@@ -98,13 +100,13 @@ def preview_markdown(text: str, longest: int = LONGEST) -> str:
     A dot is put between headings, items and paragraphs that end without punctuation. Tables are left out where there is
     anything else: in one line they cannot be read.
     """
-    masked = _FENCE.sub(r"\n\1\n", str(mask_secrets(text[:READ_UP_TO])))
+    masked = _FENCE.sub(r"\n\1\n", str(mask_secrets_in_value(text[:READ_UP_TO])))
     without_tables = _TABLE_ROW.sub("", masked)
     blocks = strip_markdown(without_tables if without_tables.strip() else masked)
     return shorten_title_line(_BLOCK_END.sub(" · ", blocks), longest)
 
 
-def text_inside_tag(text: str, tag: str) -> str | None:
+def find_text_inside_tag(text: str, tag: str) -> str | None:
     """Return the content of the first `<tag>…</tag>`; None without one."""
     _, opened, rest = text.partition(f"<{tag}>")
     inside, closed, _ = rest.partition(f"</{tag}>")

@@ -236,17 +236,17 @@ def find_unguarded_results_without_call(
     unmatched = [
         UnguardedCall(None, tool or "tool", event_id, program, instant_us)
         for tool, tool_input, instant_us, event_id in results
-        if not take_earlier_hook_if_any(
+        if not try_take_earlier_hook(
             hooks[tool or "tool", json.dumps(tool_input, sort_keys=True)], instant_us
         )
     ]
     left_over: dict[str, deque[int]] = defaultdict(deque)
     for instant_us, tool in sorted((at, tool) for (tool, _), instants in hooks.items() for at in instants):
         left_over[tool].append(instant_us)
-    return [call for call in unmatched if not take_earlier_hook_if_any(left_over[call.tool], call.instant_us)]
+    return [call for call in unmatched if not try_take_earlier_hook(left_over[call.tool], call.instant_us)]
 
 
-def take_earlier_hook_if_any(hooks_us: deque[int], result_us: int) -> bool:
+def try_take_earlier_hook(hooks_us: deque[int], result_us: int) -> bool:
     """Take the earliest of these hooks where it came before the result; False where none did."""
     if not hooks_us or hooks_us[0] > result_us + OVERTAKEN_US:
         return False

@@ -7,9 +7,9 @@ from typing import Any
 
 from coordinator.models import Event, Run, Session
 from coordinator.runs import blueprints
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.events import EVENT_COLUMNS
-from coordinator.sessions.results import parse_result_fields
+from coordinator.sessions.results import parse_result_text_and_data
 
 SESSION_COLUMNS = (
     "session_id", "status", "created_at", "project_dir", "agent_name", "last_resumed_at", "parent_session_id",
@@ -62,7 +62,10 @@ def run_as_json(run: Run) -> dict[str, Any]:
 def masked_run_as_json(run: Run) -> dict[str, Any]:
     """Return a run for readers: the secrets of what it was ordered with are for its runner only."""
     shape = run_as_json(run)
-    return {**shape, **{name: mask_secrets(shape[name]) for name in ("prompt", "parameters", "error")}}
+    return {
+        **shape,
+        **{name: mask_secrets_in_value(shape[name]) for name in ("prompt", "parameters", "error")},
+    }
 
 
 def polled_run_as_json(run: Run) -> dict[str, Any]:
@@ -71,14 +74,14 @@ def polled_run_as_json(run: Run) -> dict[str, Any]:
     `parameters` is where newer runners find the prompt; `resolved_agent_blueprint` spares them asking for the
     blueprint and is null where it is unknown or cannot be resolved (the runner's own request then says why).
     """
-    blueprint = blueprints.find_resolved_blueprint_as_json(run.agent_name)
+    blueprint = blueprints.find_unmasked_blueprint_as_json(run.agent_name)
     return {**run_as_json(run), "scope": None, "resolved_agent_blueprint": blueprint}
 
 
 def event_as_json(event: Event) -> dict[str, Any]:
     """Return an event's row with its JSON columns decoded; a result's two fields are kept in its output."""
     shape = {"id": event.pk, **{name: getattr(event, name) for name in EVENT_COLUMNS}}
-    text, data = parse_result_fields(event.event_type, event.tool_output)
+    text, data = parse_result_text_and_data(event.event_type, event.tool_output)
     if text is not None or data is not None:
         shape["tool_output"] = None
     return {**shape, "result_text": text, "result_data": data}

@@ -182,12 +182,14 @@ def post_checkpoint_note(url: str, note: str) -> str:
 def request_and_append_cosignature(witness: NoteVerifier, url: str, note: str, since: int) -> str:
     """Have a witness sign; where it knows another size than we thought, once more from that."""
     read = SignedNote.parse(note)
-    if witness in read.verify_and_list_signing_keys([witness]):
+    if witness in read.filter_keys_that_signed([witness]):
         return note
     checkpoint = LogCheckpoint.parse(read.text)
-    status, answer = post_checkpoint_to_witness(url, checkpoint, note, min(since, checkpoint.size))
+    status, answer = request_witness_response_to_checkpoint(
+        url, checkpoint, note, min(since, checkpoint.size)
+    )
     if status == 409 and answer.strip().isdigit() and int(answer) <= checkpoint.size:
-        status, answer = post_checkpoint_to_witness(url, checkpoint, note, int(answer))
+        status, answer = request_witness_response_to_checkpoint(url, checkpoint, note, int(answer))
     if status != 200:
         raise NotDelivered(f"answered {status}")
     try:
@@ -200,7 +202,9 @@ def request_and_append_cosignature(witness: NoteVerifier, url: str, note: str, s
     raise NotDelivered("the answer has no signature of this witness")
 
 
-def post_checkpoint_to_witness(url: str, checkpoint: LogCheckpoint, note: str, since: int) -> tuple[int, str]:
+def request_witness_response_to_checkpoint(
+    url: str, checkpoint: LogCheckpoint, note: str, since: int
+) -> tuple[int, str]:
     path = merkle.consistency_path(LogTree().compute_subtree_hash, since, checkpoint.size)
     lines = [f"old {since}", *(encode_base64(path_hash) for path_hash in path)]
     body = "\n".join(lines) + "\n\n" + note

@@ -28,7 +28,7 @@ COLUMNS = tuple(str(field.column) for field in AuditLog._meta.concrete_fields)
 MOST_SAFE = 2**53 - 1  # the largest integer that RFC 8785 writes as a number
 
 
-def build_canonical_audit_entry(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
+def encode_canonical_audit_entry(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
     """Return the canonical form of a row, given what its columns hold."""
     entry = {name: canonical_column_value(value) for name, value in columns.items() if name != "metadata"}
     entry |= {"v": VERSION, "written_by": "signalbox" if by_signalbox else "other program"}
@@ -78,8 +78,8 @@ def columns_of_written_audit_row(row: AuditLog) -> dict[str, Any]:
     }
 
 
-def compute_audit_entry_hash(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
-    return leaf_hash(build_canonical_audit_entry(columns, by_signalbox=by_signalbox))
+def compute_audit_leaf_hash_bytes(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
+    return leaf_hash(encode_canonical_audit_entry(columns, by_signalbox=by_signalbox))
 
 
 def build_entry_for_deleted_audit_row(audit_id: int) -> bytes:
@@ -91,7 +91,7 @@ def load_audit_columns_by_id(audit_ids: Iterable[int]) -> dict[int, dict[str, An
     """Return the columns of those rows that are there, by id, as they are stored."""
     ids = list(audit_ids)
     try:
-        return query_audit_row_columns(ids, "{}")
+        return query_audit_columns_by_id(ids, "{}")
     except (DatabaseError, UnicodeDecodeError):  # bytes that are no text, in a row of another program
         return {
             row_id: columns
@@ -100,7 +100,7 @@ def load_audit_columns_by_id(audit_ids: Iterable[int]) -> dict[int, dict[str, An
         }
 
 
-def query_audit_row_columns(audit_ids: list[int], form: str) -> dict[int, dict[str, Any]]:
+def query_audit_columns_by_id(audit_ids: list[int], form: str) -> dict[int, dict[str, Any]]:
     if not audit_ids:
         return {}
     columns = ", ".join(form.format(name) for name in COLUMNS)
@@ -112,9 +112,9 @@ def query_audit_row_columns(audit_ids: list[int], form: str) -> dict[int, dict[s
 
 def query_columns_with_bytes_fallback(audit_id: int) -> dict[int, dict[str, Any]]:
     try:
-        return query_audit_row_columns([audit_id], "{}")
+        return query_audit_columns_by_id([audit_id], "{}")
     except (DatabaseError, UnicodeDecodeError):
-        (columns,) = query_audit_row_columns([audit_id], cast_to_bytes_sql("{}")).values()
+        (columns,) = query_audit_columns_by_id([audit_id], cast_to_bytes_sql("{}")).values()
         return {audit_id: columns | {"id": audit_id}}
 
 

@@ -18,7 +18,7 @@ from coordinator.transparency.notes import NoteVerifier
 STEP = 1_000  # leaves read at a time
 
 
-def generate_log_export_lines(
+def iterate_log_export_records(
     checkpoint: AuditCheckpoint, verifiers: Sequence[NoteVerifier]
 ) -> Iterator[dict[str, Any]]:
     """Yield the lines of an export of what a checkpoint covers."""
@@ -30,15 +30,15 @@ def generate_log_export_lines(
     for low in range(0, checkpoint.tree_size, STEP):
         high = min(low + STEP, checkpoint.tree_size)
         leaves = AuditLeaf.objects.filter(leaf_index__gte=low, leaf_index__lt=high).order_by("leaf_index")
-        yield from generate_leaf_export_lines(list(leaves))
+        yield from iterate_leaf_export_records(list(leaves))
 
 
-def generate_leaf_export_lines(leaves: list[AuditLeaf]) -> Iterator[dict[str, Any]]:
+def iterate_leaf_export_records(leaves: list[AuditLeaf]) -> Iterator[dict[str, Any]]:
     stored = entries.load_audit_columns_by_id(leaf.audit_id for leaf in leaves)
     for leaf in leaves:
         stored_hash, columns = bytes(leaf.leaf_hash or b""), stored.get(leaf.audit_id)
         entry = (
-            entries.build_canonical_audit_entry(columns, by_signalbox=leaf.by_signalbox)
+            entries.encode_canonical_audit_entry(columns, by_signalbox=leaf.by_signalbox)
             if columns is not None
             else b""
         )

@@ -31,16 +31,14 @@ def load_or_create_audit_signer() -> NoteSigner:
         if not file.exists():
             if load_log_verifiers():
                 raise NoteError("it does not exist, and this log has been signed before. " + REMEDY)
-            create_audit_key_file_if_missing(
-                file, NoteSigner.generate_note_signer(find_or_generate_log_origin())
-            )
+            create_audit_key_file_if_missing(file, NoteSigner.generate_note_signer(log_origin_or_new_name()))
         private_files.make_file_private(file)
         signer = NoteSigner.parse(file.read_text())
     except (OSError, private_files.PathNotPrivate, NoteError) as problem:
         raise KeyUnusable(f"The audit log's key {file} cannot be used: {problem}") from None
-    if load_log_verifiers() and signer.name != find_or_generate_log_origin():
+    if load_log_verifiers() and signer.name != log_origin_or_new_name():
         raise KeyUnusable(
-            f"The key {file} is for the log {signer.name}, and this database's log is {find_or_generate_log_origin()}. "
+            f"The key {file} is for the log {signer.name}, and this database's log is {log_origin_or_new_name()}. "
             + REMEDY
         )
     return signer
@@ -48,7 +46,7 @@ def load_or_create_audit_signer() -> NoteSigner:
 
 def replace_audit_key() -> NoteSigner:
     """Replace the key with a new one and return that; the old key stays beside it with the ending `.old`."""
-    file, new = audit_key_path(), NoteSigner.generate_note_signer(find_or_generate_log_origin())
+    file, new = audit_key_path(), NoteSigner.generate_note_signer(log_origin_or_new_name())
     temporary_path = write_temporary_key_file(file, new)
     if file.exists():
         old = file.with_name(file.name + ".old")
@@ -69,7 +67,7 @@ def load_log_verifiers() -> list[NoteVerifier]:
     return verifiers
 
 
-def find_or_generate_log_origin() -> str:
+def log_origin_or_new_name() -> str:
     """Return the log's name: that of its first key, or a new one where the log has none yet."""
     keys = load_log_verifiers()
     return keys[0].name if keys else f"signalbox/{secrets.token_hex(8)}"

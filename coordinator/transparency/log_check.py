@@ -100,7 +100,7 @@ def check_entire_audit_log(
     report = LogCheckReport()
     known_checkpoints = sorted(
         [
-            *iterate_stored_checkpoints_and_report(report, trusted),
+            *iterate_stored_checkpoints_reporting_problems(report, trusted),
             *iterate_outside_checkpoints_and_report(report, outside, trusted),
         ],
         key=lambda one: one.checkpoint.size,
@@ -111,7 +111,7 @@ def check_entire_audit_log(
     return report
 
 
-def iterate_stored_checkpoints_and_report(
+def iterate_stored_checkpoints_reporting_problems(
     report: LogCheckReport, trusted: Sequence[NoteVerifier]
 ) -> Iterator[ReferenceCheckpoint]:
     for row in AuditCheckpoint.objects.order_by("tree_size").iterator(chunk_size=STEP):
@@ -141,7 +141,7 @@ def verify_and_parse_checkpoint_or_report(
     try:
         parsed = SignedNote.parse(note)
         checkpoint = LogCheckpoint.parse(parsed.text)
-        if not parsed.verify_and_list_signing_keys([key for key in trusted if key.name == checkpoint.origin]):
+        if not parsed.filter_keys_that_signed([key for key in trusted if key.name == checkpoint.origin]):
             report.add_log_problem(f"No known key of this log has signed {where}.")
             return None
     except NoteError as problem:
@@ -220,7 +220,7 @@ def report_leaf_row_mismatch(
     report.rows += 1
     if leaf.by_signalbox:
         update_newest_checked_row_time(report, columns["timestamp"])
-    if leaf_hash(entries.build_canonical_audit_entry(columns, by_signalbox=leaf.by_signalbox)) != bytes(
+    if leaf_hash(entries.encode_canonical_audit_entry(columns, by_signalbox=leaf.by_signalbox)) != bytes(
         leaf.leaf_hash
     ):
         report.add_log_problem(f"{name} was changed: it does not match its leaf.", leaf.leaf_index)

@@ -104,7 +104,7 @@ def build_consistency_subproof(
     ]
 
 
-def verify_inclusion(
+def require_valid_inclusion_proof(
     entry_hash: bytes, index: int, size: int, path: Sequence[bytes], expected: bytes
 ) -> None:
     """Raise ProofError unless leaf `index` of the tree with this root has that hash (RFC 9162 §2.1.3.2)."""
@@ -118,7 +118,9 @@ def verify_inclusion(
         raise ProofError("The entry's hash does not lead to the root of the checkpoint.")
 
 
-def verify_consistency(old: int, new: int, path: Sequence[bytes], old_root: bytes, new_root: bytes) -> None:
+def require_valid_consistency_proof(
+    old: int, new: int, path: Sequence[bytes], old_root: bytes, new_root: bytes
+) -> None:
     """Raise ProofError unless the tree with `old_root` is the beginning of that with `new_root`.
 
     RFC 9162 §2.1.4.2.

@@ -186,7 +186,7 @@ class SignedNote:
             raise NoteError("This is not a signed note: text, an empty line, signature lines.")
         return cls(text + "\n", parse_note_signatures(lines))
 
-    def verify_and_list_signing_keys(self, trusted: Iterable[NoteVerifier]) -> list[NoteVerifier]:
+    def filter_keys_that_signed(self, trusted: Iterable[NoteVerifier]) -> list[NoteVerifier]:
         """Return the trusted keys that have signed. Raises NoteError where a signature of one of them is wrong."""
         signing_keys = []
         for key in trusted:

@@ -71,7 +71,7 @@ def audit_row_matches_leaf(leaf: AuditLeaf | None, columns: Mapping[str, Any] | 
     """Say whether a row is what its leaf says. A leaf without a hash is not sealed yet."""
     if leaf is None or columns is None:
         return leaf is not None
-    return leaf.leaf_hash is None or bytes(leaf.leaf_hash) == entries.compute_audit_entry_hash(
+    return leaf.leaf_hash is None or bytes(leaf.leaf_hash) == entries.compute_audit_leaf_hash_bytes(
         columns, by_signalbox=leaf.by_signalbox
     )
 
@@ -81,7 +81,7 @@ def is_checkpoint_signature_valid(checkpoint: AuditCheckpoint) -> bool:
     try:
         note = SignedNote.parse(checkpoint.note)
         log_checkpoint = LogCheckpoint.parse(note.text)
-        signed = note.verify_and_list_signing_keys(
+        signed = note.filter_keys_that_signed(
             key for key in load_log_verifiers() if key.name == log_checkpoint.origin
         )
     except NoteError:
@@ -109,7 +109,7 @@ def evaluate_log_entry(
     canonical = (
         b""
         if columns is None
-        else entries.build_canonical_audit_entry(columns, by_signalbox=leaf.by_signalbox)
+        else entries.encode_canonical_audit_entry(columns, by_signalbox=leaf.by_signalbox)
     )
     if merkle.leaf_hash(canonical) != bytes(leaf.leaf_hash):
         problem = "The row was changed after it was written: it does not match its leaf in the log."
@@ -118,32 +118,32 @@ def evaluate_log_entry(
     if newest is None or newest.tree_size <= leaf.leaf_index:
         return entry
     if not is_sound:
-        return build_unproved_log_entry_status(
+        return log_entry_with_failed_proof(
             entry, "The newest checkpoint was changed: no key of this log has signed what it says."
         )
-    return log_entry_status_with_proof(entry, leaf, newest, tree)
+    return prove_entry_or_mark_unproved(entry, leaf, newest, tree)
 
 
-def log_entry_status_with_proof(
+def prove_entry_or_mark_unproved(
     entry: LogEntryStatus, leaf: AuditLeaf, newest: AuditCheckpoint, tree: LogTree
 ) -> LogEntryStatus:
     index, size, leaf_hash = leaf.leaf_index or 0, newest.tree_size, bytes(leaf.leaf_hash or b"")
     try:
         path = merkle.inclusion_path(tree.compute_subtree_hash, index, size)
-        merkle.verify_inclusion(leaf_hash, index, size, path, bytes(newest.root_hash))
+        merkle.require_valid_inclusion_proof(leaf_hash, index, size, path, bytes(newest.root_hash))
     except (MissingLeaf, merkle.ProofError):
-        return build_unproved_log_entry_status(
+        return log_entry_with_failed_proof(
             entry,
             f"The log was changed: it does not show this entry in the signed checkpoint of {size:,} entries.",
         )
     return replace(entry, state=EntryState.SEALED, checkpoint=newest, path=tuple(path))
 
 
-def build_unproved_log_entry_status(entry: LogEntryStatus, problem: str) -> LogEntryStatus:
+def log_entry_with_failed_proof(entry: LogEntryStatus, problem: str) -> LogEntryStatus:
     return replace(entry, state=EntryState.UNPROVED, problem=problem)
 
 
-def require_inclusion_proof_for_row(row: AuditLog) -> InclusionProof:
+def create_inclusion_proof_for_row(row: AuditLog) -> InclusionProof:
     """Return the proof file of a row, with its canonical form as the extra data. Raises ProofUnavailable."""
     entry = verify_and_load_entry_status(row)
     if entry.state is EntryState.WAITING:
@@ -152,10 +152,10 @@ def require_inclusion_proof_for_row(row: AuditLog) -> InclusionProof:
         )
     if entry.state is not EntryState.SEALED:
         raise ProofUnavailable(f"There is no proof of this entry. {entry.problem}")
-    return build_proof_for_entry(entry)
+    return build_sealed_entry_inclusion_proof(entry)
 
 
-def build_proof_for_entry(entry: LogEntryStatus) -> InclusionProof:
+def build_sealed_entry_inclusion_proof(entry: LogEntryStatus) -> InclusionProof:
     """Return the proof file of an entry that is sealed."""
     assert entry.checkpoint is not None
     assert entry.index is not None

@@ -45,7 +45,7 @@ class LogTree:
         key = (level, number)
         if key not in self._rows:
             self._rows[key] = (
-                self.load_leaf_hashes(number) if level == 0 else self.load_node_hashes(level, number)
+                self.load_leaf_hashes(number) if level == 0 else self.load_node_hash_row(level, number)
             )
             if len(self._rows) > 1024:
                 self._rows.popitem(last=False)
@@ -63,7 +63,7 @@ class LogTree:
             leaf_hashes.append(bytes(stored))
         return leaf_hashes
 
-    def load_node_hashes(self, level: int, number: int) -> list[bytes]:
+    def load_node_hash_row(self, level: int, number: int) -> list[bytes]:
         low = number * WIDTH
         hashes_by_node: dict[int, bytes] = {}
         if self._stores_nodes:
@@ -102,7 +102,7 @@ def find_newest_checkpoint() -> AuditCheckpoint | None:
     return AuditCheckpoint.objects.order_by("-tree_size").first()
 
 
-def store_complete_merkle_nodes(size: int) -> int:
+def store_and_count_merkle_nodes(size: int) -> int:
     """Write the inner nodes that the first `count_log_entries` leaves complete and that are not kept yet; return
     how many.
     """

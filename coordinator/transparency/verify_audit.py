@@ -160,7 +160,7 @@ def format_escaped_json(value: object) -> str:
     return "\n".join(escape_unprintable_text(line) for line in lines)
 
 
-def summarize_audit_entry(entry: dict[str, Any]) -> list[tuple[str, str]]:
+def verified_audit_entry_summary_pairs(entry: dict[str, Any]) -> list[tuple[str, str]]:
     """Return who did what when, and what exactly was judged, each as a name and a text. Raises InvalidEvidence."""
     columns = (
         ("Who", "actor_id"), ("What", "event_type"), ("Result", "result"), ("When", "timestamp"),
@@ -187,7 +187,7 @@ def summarize_audit_entry(entry: dict[str, Any]) -> list[tuple[str, str]]:
     return summary_lines
 
 
-def verify_and_print_proof_file(text: str, log_key: PublicKey, witnesses: list[PublicKey]) -> None:
+def require_valid_proof_and_print(text: str, log_key: PublicKey, witnesses: list[PublicKey]) -> None:
     head, _, note = text.partition("\n\n")
     lines = head.split("\n")
     if lines[0] != "c2sp.org/tlog-proof@v1" or not lines[1].startswith("extra "):
@@ -201,7 +201,7 @@ def verify_and_print_proof_file(text: str, log_key: PublicKey, witnesses: list[P
         raise InvalidEvidence("The entry is not in the log that was signed: one of them was changed.")
     values = json.loads(entry)
     print(f"The proof is valid. Entry {index} of {size:,}:\n")
-    for name, summary_text in summarize_audit_entry(values):
+    for name, summary_text in verified_audit_entry_summary_pairs(values):
         print(f"  {name + ':':<12}{escape_unprintable_text(summary_text)}")
     print("\nThe whole entry:\n")
     for name, value in values.items():
@@ -213,7 +213,7 @@ def verify_and_print_proof_file(text: str, log_key: PublicKey, witnesses: list[P
     print("\nSigned by " + ", ".join(signers) + ".")
 
 
-def verify_and_print_export_file(lines: list[str], log_key: PublicKey, witnesses: list[PublicKey]) -> None:
+def require_valid_export_and_print(lines: list[str], log_key: PublicKey, witnesses: list[PublicKey]) -> None:
     first = json.loads(lines[0])
     if first.get("signalbox_audit_export") != 1:
         raise InvalidEvidence("This is not an export of an audit log.")
@@ -266,9 +266,9 @@ def main() -> int:
         with open(args.file, encoding="utf-8", newline="") as file:
             text = file.read()
         if text.startswith("c2sp.org/tlog-proof@v1"):
-            verify_and_print_proof_file(text, log_key, witnesses)
+            require_valid_proof_and_print(text, log_key, witnesses)
         else:
-            verify_and_print_export_file(text.rstrip("\n").split("\n"), log_key, witnesses)
+            require_valid_export_and_print(text.rstrip("\n").split("\n"), log_key, witnesses)
     except InvalidEvidence as problem:
         print(f"Not valid. {problem}", file=sys.stderr)
         return 1

@@ -49,11 +49,11 @@ def load_recent_limit_states(now: datetime) -> list[LimitState]:
     states = []
     for row in rows.order_by("program", "host", "name", "window_minutes"):
         is_over = row.resets_at_us <= now_us
-        states.append(LimitState(row, is_over, {} if is_over else load_usage_by_top_session(row)))
+        states.append(LimitState(row, is_over, {} if is_over else load_heaviest_usage_by_session(row)))
     return states
 
 
-def load_usage_by_top_session(row: SubscriptionLimit) -> dict[str, TokenUsage]:
+def load_heaviest_usage_by_session(row: SubscriptionLimit) -> dict[str, TokenUsage]:
     """Return the sessions of this program and host that used most since the window began."""
     sessions = Session.objects.filter(Q(executor_profile=row.program) | Q(agent_name=row.program))
     if row.host:

@@ -133,7 +133,7 @@ def find_list_price(name: str, day: date, how: tuple[str | None, str | None, boo
     price_conditions = {"speed": speed, "service_tier": tier, "processing": "batch" if is_batch else None}
     context = {key: value for key, value in price_conditions.items() if value}
     at = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
-    for provider, model in list_price_lookup_candidates(name):
+    for provider, model in candidate_price_providers_and_models(name):
         price_query: dict[str, Any] = {"provider_id": provider, "genai_request_timestamp": at}
         try:
             plain = calc_price(Usage(input_tokens=1), model, **price_query)
@@ -150,7 +150,7 @@ def find_list_price(name: str, day: date, how: tuple[str | None, str | None, boo
     return None
 
 
-def list_price_lookup_candidates(name: str) -> list[tuple[str | None, str]]:
+def candidate_price_providers_and_models(name: str) -> list[tuple[str | None, str]]:
     """Return the provider and the model under which a list may know a name: `gpt-4o`, `openai/gpt-4o` and longer."""
     first, slash, rest = name.partition("/")
     last = name.rpartition("/")[2]

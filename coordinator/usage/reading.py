@@ -122,7 +122,7 @@ def token_usage_from_sums(row: Mapping[str, Any]) -> TokenUsage:
     return TokenUsage(cost=float(row["sum_cost"] or 0), **values)
 
 
-def load_usage_by_columns(
+def load_usage_by_column_values(
     rows: QuerySet[ModelRequestUsage], *names: str
 ) -> dict[tuple[Any, ...], TokenUsage]:
     """Return the usage of each group of `rows` by the columns `names`."""
@@ -172,7 +172,7 @@ def load_period_usage(rows: QuerySet[ModelRequestUsage]) -> PeriodUsage:
     is_subagent = Case(
         When(subagent__isnull=True, then=Value(0)), default=Value(1), output_field=IntegerField()
     )
-    parts = load_usage_by_columns(rows.annotate(is_subagent=is_subagent), "is_subagent")
+    parts = load_usage_by_column_values(rows.annotate(is_subagent=is_subagent), "is_subagent")
     subagents = parts.get((1,), TokenUsage())
     sessions = rows.aggregate(number=Count("session_id", distinct=True))["number"]
     return PeriodUsage(parts.get((0,), TokenUsage()) + subagents, subagents, sessions)
@@ -189,20 +189,22 @@ def load_usage_by_costliest_session(rows: QuerySet[ModelRequestUsage], most: int
 def load_usage_by_session(session_ids: Iterable[str]) -> dict[str, TokenUsage]:
     """Return the usage of each of these sessions that has any."""
     rows = ModelRequestUsage.objects.filter(session_id__in=list(session_ids))
-    return {key: usage for (key,), usage in load_usage_by_columns(rows, "session_id").items()}
+    return {key: usage for (key,), usage in load_usage_by_column_values(rows, "session_id").items()}
 
 
-def load_usage_by_model(session_id: str) -> dict[str, TokenUsage]:
+def load_session_usage_by_model(session_id: str) -> dict[str, TokenUsage]:
     """Return a session's usage by model, the dearest first. What its sub-agents used is in it."""
     rows = ModelRequestUsage.objects.filter(session_id=session_id)
-    return sort_usages_by_cost({key: usage for (key,), usage in load_usage_by_columns(rows, "model").items()})
+    return sort_usage_dict_by_cost(
+        {key: usage for (key,), usage in load_usage_by_column_values(rows, "model").items()}
+    )
 
 
 def load_usage_by_subagent(session_id: str) -> dict[str, TokenUsage]:
     """Return what each of a session's sub-agents used, the dearest first; none where it has none."""
     rows = ModelRequestUsage.objects.filter(session_id=session_id, subagent__isnull=False)
-    return sort_usages_by_cost(
-        {key: usage for (key,), usage in load_usage_by_columns(rows, "subagent").items()}
+    return sort_usage_dict_by_cost(
+        {key: usage for (key,), usage in load_usage_by_column_values(rows, "subagent").items()}
     )
 
 
@@ -211,10 +213,10 @@ def load_model_and_agent_usage_since(moment: datetime) -> tuple[dict[str, TokenU
     rows = ModelRequestUsage.objects.filter(at_us__gte=instants.instant_to_microseconds(moment))
     models: dict[str, TokenUsage] = {}
     agents: dict[str, TokenUsage] = {}
-    for (agent, model), usage in load_usage_by_dimensions(rows, "agent", "model").items():
+    for (agent, model), usage in load_usage_by_dimension_values(rows, "agent", "model").items():
         models[model] = models.get(model, TokenUsage()) + usage
         agents[agent] = agents.get(agent, TokenUsage()) + usage
-    return sort_usages_by_cost(models), sort_usages_by_cost(agents)
+    return sort_usage_dict_by_cost(models), sort_usage_dict_by_cost(agents)
 
 
 # By what usage can be told apart: SQL over a group `g` of rows and its session `s`.
@@ -228,7 +230,7 @@ DIMENSIONS = {
 }
 
 
-def load_usage_by_dimensions(
+def load_usage_by_dimension_values(
     rows: QuerySet[ModelRequestUsage], *dimensions: str, slot_us: int | None = None
 ) -> dict[tuple[Any, ...], TokenUsage]:
     """Return the usage of `rows` by DIMENSIONS, and before them by slots of time of `slot_us` microseconds.
@@ -306,7 +308,7 @@ def load_usage_by_day_and_model(days: QuerySet[UsageDay]) -> dict[tuple[str, str
     }
 
 
-def usage_backfill_progress() -> float | None:
+def usage_backfill_share_or_none() -> float | None:
     """Return which share of the events of before is counted; None where all are."""
     fill = UsageFill.objects.order_by("id").first()
     return None if fill is None else 1 - fill.next_id / max(fill.first_id, 1)
@@ -316,5 +318,5 @@ def sum_token_usages(usages: Mapping[str, TokenUsage]) -> TokenUsage:
     return sum(usages.values(), TokenUsage())
 
 
-def sort_usages_by_cost(usages: dict[str, TokenUsage]) -> dict[str, TokenUsage]:
+def sort_usage_dict_by_cost(usages: dict[str, TokenUsage]) -> dict[str, TokenUsage]:
     return dict(sorted(usages.items(), key=lambda item: (-item[1].cost, -item[1].total_tokens, item[0])))

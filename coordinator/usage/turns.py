@@ -9,7 +9,7 @@ from datetime import datetime
 
 from coordinator.lib import instants
 from coordinator.models import EventContext, ModelRequestUsage
-from coordinator.usage.prices import LONG_WINDOW, list_price_lookup_candidates, normalize_model_name
+from coordinator.usage.prices import LONG_WINDOW, candidate_price_providers_and_models, normalize_model_name
 from coordinator.usage.reading import TokenUsage
 
 MAX_REQUESTS = 20_000  # of a session, the newest, that a page reads
@@ -59,7 +59,7 @@ class SessionUsage:
     is_whole: bool = True
 
     @property
-    def last_used_model(self) -> str:
+    def last_used_model_or_empty(self) -> str:
         return self.context[-1].model if self.context else ""
 
     @property
@@ -67,7 +67,7 @@ class SessionUsage:
         return max((fill.tokens for fill in self.context), default=0)
 
 
-def load_session_usage(session_id: str) -> SessionUsage:
+def load_session_turn_usage(session_id: str) -> SessionUsage:
     """Return what a session used by turn, and how full its context was."""
     newest = ModelRequestUsage.objects.filter(session_id=session_id).order_by("-at_us", "-id")
     rows = list(newest[:MAX_REQUESTS])[::-1]
@@ -191,7 +191,7 @@ def find_model_context_window_tokens(model: str, largest_prompt: int = 0) -> int
     # 24 MB and 0.13 s, only where it is asked
     from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
 
-    for provider, name in list_price_lookup_candidates(normalize_model_name(model)):
+    for provider, name in candidate_price_providers_and_models(normalize_model_name(model)):
         try:
             found_provider, listed = get_snapshot().find_provider_model(name, None, provider, None)
         except LookupError:

@@ -10,6 +10,6 @@ app_name = "keys"
 
 urlpatterns = [
     path("", keys.list_and_create_api_keys, name="list"),
-    path("bind/", keys.bind_then_refuse_unbound_keys, name="bind"),
+    path("bind/", keys.bind_all_then_refuse_unbound, name="bind"),
     path("<int:key_id>/revoke/", keys.revoke_api_key_view, name="revoke"),
 ]

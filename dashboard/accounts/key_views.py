@@ -98,12 +98,12 @@ def create_key_or_add_form_error(request: HtmxHttpRequest, form: ApiKeyForm) -> 
 
 @require_POST
 @require_admin
-def bind_then_refuse_unbound_keys(request: HtmxHttpRequest) -> HttpResponse:
+def bind_all_then_refuse_unbound(request: HtmxHttpRequest) -> HttpResponse:
     """Bind each key without an agent to the agents that it was used for.
 
     Afterwards a key without an agent is refused.
     """
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         unbound = key_binding.bind_keys_and_refuse_unbound(
             actor=person_actor(request.user), now=timezone.now()
         )
@@ -118,7 +118,7 @@ def bind_then_refuse_unbound_keys(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_admin
 def revoke_api_key_view(request: HtmxHttpRequest, key_id: int) -> HttpResponse:
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         row = keys.invalidate_api_key(key_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, f"The key {row.name} is revoked.")
     return redirect("keys:list")

@@ -24,7 +24,7 @@ from coordinator.errors import Conflict, SignalboxError
 from coordinator.identity import browser_secrets
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import declare_anonymous_access, require_POST
-from coordinator.identity.passkeys import find_passkey_address_problem
+from coordinator.identity.passkeys import passkey_address_problem_or_empty
 from coordinator.lib.body_limits import SMALL, declare_request_body_allowance
 from dashboard.accounts.views import (
     BACKEND,
@@ -38,7 +38,7 @@ from dashboard.frame.browser_proof_middleware import (
     build_sign_in_attempt,
     client_address,
 )
-from dashboard.frame.form_refusals import catch_refusal_as_message
+from dashboard.frame.form_refusals import add_refusal_message_during_block
 from dashboard.frame.guards import require_sign_in
 from dashboard.frame.htmx import HtmxHttpRequest
 
@@ -112,7 +112,7 @@ def start_adding_passkey(request: HtmxHttpRequest) -> HttpResponse:
 def add_passkey(request: HtmxHttpRequest) -> HttpResponse:
     """Save the passkey that the browser created, for the signed-in person."""
     assert isinstance(request.user, User)
-    with catch_refusal_as_message(request):
+    with add_refusal_message_during_block(request):
         row = passkeys.add_passkey(
             request.user,
             request.POST.get("credential", ""),
@@ -132,7 +132,7 @@ def add_passkey(request: HtmxHttpRequest) -> HttpResponse:
 def remove_own_passkey(request: HtmxHttpRequest, passkey_id: int) -> HttpResponse:
     """Remove one of the person's own passkeys."""
     assert isinstance(request.user, User)
-    with catch_refusal_as_message(request):
+    with add_refusal_message_during_block(request):
         row = passkeys.remove_passkey(
             request.user, passkey_id, actor=person_actor(request.user), now=timezone.now()
         )
@@ -149,7 +149,7 @@ def remove_own_passkey(request: HtmxHttpRequest, passkey_id: int) -> HttpRespons
 def replace_and_show_recovery_codes(request: HtmxHttpRequest) -> HttpResponse:
     """Replace the person's recovery codes by new ones and show those. They are shown only once."""
     assert isinstance(request.user, User)
-    with catch_refusal_as_message(request):
+    with add_refusal_message_during_block(request):
         codes = recovery_codes.replace_recovery_codes(
             request.user, actor=person_actor(request.user), now=timezone.now()
         )
@@ -171,7 +171,7 @@ def begin_passkey_and_build_response(request: HttpRequest, secret: str | None, b
         else browser_secrets.hash_browser_secret(secret)
     )
     try:
-        if problem := find_passkey_address_problem(request.scheme or "", request.get_host()):
+        if problem := passkey_address_problem_or_empty(request.scheme or "", request.get_host()):
             raise Conflict(problem)
         return JsonResponse(begin(browser, client_address(request), timezone.now()))
     except SignalboxError as refusal:

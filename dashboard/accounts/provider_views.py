@@ -39,7 +39,7 @@ from dashboard.frame.htmx import HtmxHttpRequest
 NO_SCRIPT = "Confirming needs JavaScript and this browser's storage. Allow both, then try again."
 
 
-def require_sign_in_provider(
+def hide_view_without_provider(
     view: Callable[[HtmxHttpRequest], HttpResponse],
 ) -> Callable[[HtmxHttpRequest], HttpResponse]:
     """Wrap a view so that it answers 404 if no single sign-on provider is configured."""
@@ -56,7 +56,7 @@ def require_sign_in_provider(
 @allow_post_without_browser_proof
 @require_POST
 @never_cache
-@require_sign_in_provider
+@hide_view_without_provider
 @declare_anonymous_access
 def start_provider_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Send the browser to the provider to sign in."""
@@ -72,7 +72,7 @@ def start_provider_sign_in(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @never_cache
 @require_sign_in
-@require_sign_in_provider
+@hide_view_without_provider
 @declare_request_body_allowance(SMALL)
 def start_provider_confirmation(request: HtmxHttpRequest) -> HttpResponse:
     """Send the browser to the provider, so that the signed-in person confirms their identity there."""
@@ -89,7 +89,7 @@ def start_provider_confirmation(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @never_cache
 @require_sign_in
-@require_sign_in_provider
+@hide_view_without_provider
 @declare_request_body_allowance(SMALL)
 def start_provider_connection(request: HtmxHttpRequest) -> HttpResponse:
     """Send the browser to the provider, to connect the person's account with their account there."""
@@ -111,7 +111,7 @@ def disconnect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
     except SignalboxError as refusal:
         messages.error(request, refusal.detail)
     else:
-        sign_in_ways.clear_provider_sign_in(request)
+        sign_in_ways.mark_session_password_signed_in(request)
         messages.success(request, f"Your account is no longer connected with {settings.OIDC_NAME}.")
     return redirect("accounts:account")
 
@@ -119,7 +119,7 @@ def disconnect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
 @allow_post_without_browser_proof
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
-@require_sign_in_provider
+@hide_view_without_provider
 @declare_anonymous_access
 def receive_redirect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
     """Show the form for the provider's answer (GET), which has no effect yet, or process that form (POST)."""
@@ -169,21 +169,21 @@ def finish_provider_sign_in_flow(request: HtmxHttpRequest, now: datetime) -> Htt
     address, secret = client_address(request), request.POST.get(NEW, "")
     session = request.session
     assert isinstance(session, SessionStore)
-    with (
-        session.lock_session_data_until_saved()
-    ):  # the flow is consumed: the same answer sent again is refused
+    with session.lock_and_save_during_block():  # the flow is consumed: the same answer sent again is refused
         begun = flow.consume_sign_in_flow(session, request.POST.get("state", ""), secret, now)
     if error := request.POST.get("error"):
         raise SignInRefused(
             f"the provider says {error[:100]!r}", f"{settings.OIDC_NAME} did not sign you in."
         )
-    provider_sign_ins.require_provider_codes_below_limit(address, read_provider_device_cookie(request), now)
+    provider_sign_ins.require_provider_codes_below_limit(
+        address, provider_device_cookie_or_empty(request), now
+    )
     identity, id_token = flow.redeem_and_verify_sign_in(
         begun, code=request.POST.get("code", ""), issuer=request.POST.get("iss", ""), now=now
     )
-    session.reload_session_data()  # other tabs may have changed or ended the session meanwhile
+    session.try_reload_session_data()  # other tabs may have changed or ended the session meanwhile
     if begun.purpose == "sign in":
-        user = provider_sign_ins.sign_in_with_provider(identity, address, now)
+        user = provider_sign_ins.sign_in_verified_identity(identity, address, now)
         login(request, user, backend=BACKEND)
     elif not isinstance(request.user, User) or not request.user.pk == begun.user == find_session_user_id(
         session
@@ -208,7 +208,7 @@ def finish_provider_sign_in_flow(request: HtmxHttpRequest, now: datetime) -> Htt
     return set_provider_device_cookie(answer, request) if begun.purpose == "sign in" else answer
 
 
-def read_provider_device_cookie(request: HttpRequest) -> str:
+def provider_device_cookie_or_empty(request: HttpRequest) -> str:
     return request.COOKIES.get(settings.PROVIDER_DEVICE_COOKIE_NAME, "")
 
 
@@ -236,7 +236,7 @@ def record_and_render_provider_refusal(request: HttpRequest, refusal: SignalboxE
     """Record why nobody was signed in, and show the reason."""
     problem = getattr(refusal, "problem", "") or f"{type(refusal).__name__}: {refusal.detail}"
     provider_sign_ins.record_provider_refusal(
-        refusal, problem, client_address(request), read_provider_device_cookie(request), timezone.now()
+        refusal, problem, client_address(request), provider_device_cookie_or_empty(request), timezone.now()
     )
     kind = type(refusal).__name__
     context = {

@@ -11,7 +11,7 @@ from dashboard.accounts import views as accounts
 app_name = "accounts"
 urlpatterns = [
     path("sign-in/", accounts.show_or_process_sign_in, name="login"),
-    path("sign-in/again/", accounts.acknowledge_password_confirmation, name="confirm"),
+    path("sign-in/again/", accounts.return_204_after_password_confirmation, name="confirm"),
     path("sign-in/provider/", provider.start_provider_sign_in, name="provider-start"),
     path("sign-in/provider/again/", provider.start_provider_confirmation, name="provider-again"),
     path("account/provider/", provider.start_provider_connection, name="provider-connect"),

@@ -31,7 +31,7 @@ from coordinator.identity.declarations import (
     require_POST,
     require_safe,
 )
-from coordinator.identity.passkeys import find_passkey_address_problem, relying_party_id
+from coordinator.identity.passkeys import passkey_address_problem_or_empty, relying_party_id
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib.body_limits import SMALL, declare_request_body_allowance
 from coordinator.policy.deciders import decider_book as deciders
@@ -111,7 +111,7 @@ def render_sign_in_page(
         "is_new": setup.is_setup_open() and settings.PASSWORD_SIGN_IN,
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
         "with_password": settings.PASSWORD_SIGN_IN,
-        "passkey_problem": find_passkey_address_problem(request.scheme or "", request.get_host()),
+        "passkey_problem": passkey_address_problem_or_empty(request.scheme or "", request.get_host()),
     }
     answer = render(request, "accounts/sign_in.html", context, status=refusal.status if refusal else status)
     if refusal and refusal.retry_after:
@@ -161,7 +161,7 @@ def authenticate_and_sign_in_person(request: HtmxHttpRequest, form: SignInForm) 
 @never_cache
 @require_sign_in
 @declare_request_body_allowance(SMALL)
-def acknowledge_password_confirmation(_request: HtmxHttpRequest) -> HttpResponse:
+def return_204_after_password_confirmation(_request: HtmxHttpRequest) -> HttpResponse:
     """Return 204. dashboard.frame.browser_proof_middleware has checked the password before this runs."""
     return HttpResponse(status=204)
 
@@ -172,7 +172,7 @@ def acknowledge_password_confirmation(_request: HtmxHttpRequest) -> HttpResponse
 @declare_anonymous_access
 def sign_out_person(request: HtmxHttpRequest) -> HttpResponse:
     devices.remove_push_device_of_session(request)
-    address = sign_in_ways.build_provider_sign_out_url(request)
+    address = sign_in_ways.provider_logout_url_or_empty(request)
     logout(request)
     messages.success(request, "You are signed out.")
     if address:  # the content security policy forbids forms to lead to another site, so a page does
@@ -202,7 +202,7 @@ def show_account(request: HtmxHttpRequest) -> HttpResponse:
     context: dict[str, object] = {
         "passkeys": passkeys.list_passkeys(request.user),
         "passkey_host": relying_party_id(),
-        "passkey_problem": find_passkey_address_problem(request.scheme or "", request.get_host()),
+        "passkey_problem": passkey_address_problem_or_empty(request.scheme or "", request.get_host()),
         "recovery_codes": recovery_codes.count_unused_recovery_codes(request.user),
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
         "connected": provider_sign_ins.is_user_connected_to_provider(request.user),
@@ -267,7 +267,7 @@ def create_first_admin(request: HtmxHttpRequest) -> HttpResponse:
     """Create the first administrator for a person with the one-time link, and sign them in."""
     token = request.POST.get("token") or request.GET.get("token") or ""
     form = FirstAdminForm(request.POST or None)
-    problem = setup.find_setup_token_problem(token)
+    problem = setup.setup_token_problem_or_empty(token)
     if not problem and request.method == "POST" and form.is_valid():
         try:
             name, secret = form.cleaned_data["username"], form.cleaned_data["password1"]

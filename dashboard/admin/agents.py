@@ -149,5 +149,5 @@ class AgentAdmin(OwnedRowsAdmin):
     def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
         return agents.count_agent_dependents_by_kind([row.pk for row in rows])
 
-    def explain_refused_deletions(self, rows: list[Any], actor: Actor) -> list[str]:
+    def list_deletion_refusal_reasons(self, rows: list[Any], actor: Actor) -> list[str]:
         return [agents.DEFAULT_REFUSED] if any(row.pk == agents.DEFAULT_AGENT for row in rows) else []

@@ -11,7 +11,7 @@ from coordinator.actions.chat import chat
 from coordinator.identity.actors import Actor
 from coordinator.models import ChatAttachment, ChatMessage, StoredFile
 from coordinator.models.chat import ChatSource, FilePlace, StorageType
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from dashboard.admin import columns
 from dashboard.admin.filters import build_choice_filter_class, build_period_filter_class
 from dashboard.admin.options import DeleteOnlyAdmin, ViewOnlyAdmin
@@ -23,7 +23,7 @@ SHOWN = 120
 @admin.display(description="content")
 def message_beginning_cell(row: ChatMessage) -> Any:
     """Return the first text of a message, or the beginning of its content as JSON."""
-    content = mask_secrets(row.content)
+    content = mask_secrets_in_value(row.content)
     blocks = content if isinstance(content, list) else []
     texts = [
         block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)
@@ -55,7 +55,7 @@ class ChatMessageAdmin(DeleteOnlyAdmin):
     ordering = ("-created_at",)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return columns.columns_for_model(ChatMessage)
+        return columns.build_cells_for_model(ChatMessage)
 
     def delete_row(self, row: Any, actor: Actor) -> None:
         chat.remove_chat_message(row.pk, actor=actor)

@@ -139,6 +139,6 @@ BY_KIND: tuple[tuple[Any, Callable[[str], Cell]], ...] = (
 )
 
 
-def columns_for_model(model: type[models.Model], *, without: tuple[str, ...] = ()) -> list[Cell]:
+def build_cells_for_model(model: type[models.Model], *, without: tuple[str, ...] = ()) -> list[Cell]:
     """Return the cells that draw all columns of `model` on a row's page, except those in `without`."""
     return [column_for_field(field) for field in model._meta.concrete_fields if field.name not in without]

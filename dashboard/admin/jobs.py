@@ -93,18 +93,20 @@ class JobAdmin(ViewOnlyAdmin):
     @admin.action(description="Run now")
     def run_now(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Schedule the chosen jobs to run now. Jobs that are running are not changed."""
-        done = self.apply_action_to_each_job(request, queryset, jobs.schedule_job_immediately)
+        done = self.apply_action_and_count_successes(request, queryset, jobs.schedule_job_immediately)
         if done:
             messages.success(request, f"{done} {'job starts' if done == 1 else 'jobs start'} within seconds.")
 
     @admin.action(description="Give up")
     def give_up(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Cancel the chosen notification deliveries. Other jobs repeat, and cannot be given up."""
-        done = self.apply_action_to_each_job(request, queryset, notifications.cancel_notification_delivery)
+        done = self.apply_action_and_count_successes(
+            request, queryset, notifications.cancel_notification_delivery
+        )
         if done:
             messages.success(request, f"{done} {'message was' if done == 1 else 'messages were'} given up.")
 
-    def apply_action_to_each_job(
+    def apply_action_and_count_successes(
         self, request: HttpRequest, queryset: QuerySet[Job], act: Callable[..., None]
     ) -> int:
         """Call `act` for each job and return for how many it succeeded. A refusal is shown as a message."""

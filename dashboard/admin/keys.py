@@ -73,13 +73,13 @@ class RevokedKeyAdmin(ViewOnlyAdmin):
 
 
 @admin.display(description="token")
-def setup_token_cell(row: SetupToken) -> str:
+def setup_token_hash_cell(row: SetupToken) -> str:
     return f"{row.token_hash[:SHOWN_OF_HASH]}…"
 
 
 @admin.register(SetupToken)
 class SetupTokenAdmin(ViewOnlyAdmin):
-    list_display = (setup_token_cell, columns.time_column("created_at"), columns.time_column("used_at"))
+    list_display = (setup_token_hash_cell, columns.time_column("created_at"), columns.time_column("used_at"))
     list_filter = (build_presence_filter_class("used_at", "used"),)
     ordering = ("-created_at",)
 

@@ -143,15 +143,15 @@ class ViewOnlyAdmin(TableAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
-    def list_row_page_columns(self) -> list[columns.Cell]:
+    def list_detail_page_columns(self) -> list[columns.Cell]:
         """Return the cells of a row's page: by default all columns that are not in `never_read`."""
-        return columns.columns_for_model(self.model, without=self.never_read)
+        return columns.build_cells_for_model(self.model, without=self.never_read)
 
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        return self.list_row_page_columns()
+        return self.list_detail_page_columns()
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        return self.list_row_page_columns()
+        return self.list_detail_page_columns()
 
 
 class ActionAdmin(TableAdmin):
@@ -181,7 +181,7 @@ class ActionAdmin(TableAdmin):
     def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
         return {}
 
-    def explain_refused_deletions(self, rows: list[Any], actor: Actor) -> list[str]:
+    def list_deletion_refusal_reasons(self, rows: list[Any], actor: Actor) -> list[str]:
         return []
 
     def formfield_for_dbfield(
@@ -252,7 +252,7 @@ class ActionAdmin(TableAdmin):
         Raises Conflict if a row cannot be deleted.
         """
         rows = list(objs)
-        if refused := self.explain_refused_deletions(rows, actor_from_request(request)):
+        if refused := self.list_deletion_refusal_reasons(rows, actor_from_request(request)):
             raise Conflict(" ".join(refused))
         names = [columns.link_to_admin_row(self.opts.label_lower.replace(".", "_"), row.pk) for row in rows]
         counts = {str(self.opts.verbose_name_plural): len(rows), **self.count_dependent_rows(rows)}

@@ -36,7 +36,7 @@ class RowForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.stored_key, self.seen = parse_key_and_version_text(self["stored"].value())
+        self.stored_key, self.seen = parse_key_version_or_none(self["stored"].value())
         if self.is_stored:
             del self.fields["key"]
 
@@ -61,7 +61,7 @@ def build_key_and_version_text(key: str, version: str) -> str:
     return json.dumps([key, version])
 
 
-def parse_key_and_version_text(text: Any) -> tuple[str | None, str | None]:
+def parse_key_version_or_none(text: Any) -> tuple[str | None, str | None]:
     try:
         key, version = json.loads(text or "null")
     except (ValueError, TypeError, RecursionError):
@@ -87,11 +87,11 @@ class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
         keys = [key for key in sent_keys if key is not None]
         return {
             self.rows.key_of_owned_row(row): row
-            for row in self.rows.query_owned_rows_by_key(self.owner, keys)
+            for row in self.rows.query_owned_rows_with_keys(self.owner, keys)
         }
 
     def submitted_row_key(self, number: int) -> str | None:
-        return parse_key_and_version_text(self.data.get(f"{self.add_prefix(number)}-stored"))[0]
+        return parse_key_version_or_none(self.data.get(f"{self.add_prefix(number)}-stored"))[0]
 
     def _construct_form(self, i: int, **kwargs: Any) -> Any:
         form: Any = super()._construct_form(i, **kwargs)  # type: ignore[misc]
@@ -129,11 +129,11 @@ class RowPage:
         return bool(self.more or self.beginning or self.number > 1)
 
     @property
-    def previous_query(self) -> str:
+    def previous_page_query(self) -> str:
         return self.build_row_page_query(self.number - 1) if self.number > 1 else ""
 
     @property
-    def next_query(self) -> str:
+    def next_page_query(self) -> str:
         return self.build_row_page_query(self.number + 1) if self.more else ""
 
     @property
@@ -163,7 +163,7 @@ class OwnedRows:
         """Return the rows of `owner`, ordered by key."""
         return self.model._default_manager.filter(**{self.owner_name: owner.pk}).order_by(self.key_name)
 
-    def query_owned_rows_by_key(self, owner: Any, keys: list[str]) -> QuerySet[Any]:
+    def query_owned_rows_with_keys(self, owner: Any, keys: list[str]) -> QuerySet[Any]:
         """Return the rows of `owner` whose key is in `keys`."""
         return self.query_owned_rows(owner).filter(**{f"{self.key_name}__in": keys})
 

@@ -13,7 +13,7 @@ from django.utils.http import urlencode
 
 from coordinator.identity.declarations import (
     declare_anonymous_access,
-    declare_http_methods,
+    declare_http_methods_of_view,
     declare_minimum_role,
 )
 from coordinator.identity.roles import ADMIN, has_role
@@ -36,7 +36,7 @@ class SignalboxAdminSite(AdminSite):
         """Return the admin's URLs. All views except `login` are declared for the role admin."""
         urls = super().get_urls()
         for view in (pattern.callback for pattern in walk_url_patterns(urls) if pattern.name != "login"):
-            declare_minimum_role(declare_http_methods(view, ("GET", "HEAD", "POST")), ADMIN)
+            declare_minimum_role(declare_http_methods_of_view(view, ("GET", "HEAD", "POST")), ADMIN)
         return urls
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ class PersonForm(StoredForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.initial["role"] = users.find_group_role(self.instance)
+        self.initial["role"] = users.group_role_or_empty(self.instance)
 
 
 class NewPersonForm(BaseUserCreationForm, StoredForm):  # type: ignore[type-arg]
@@ -181,7 +181,7 @@ class PersonAdmin(ActionAdmin):
     def delete_row(self, row: Any, actor: Actor) -> None:
         users.delete_user(row.pk, actor=actor)
 
-    def explain_refused_deletions(self, rows: list[Any], actor: Actor) -> list[str]:
+    def list_deletion_refusal_reasons(self, rows: list[Any], actor: Actor) -> list[str]:
         return [users.SELF_REFUSED] if any(person_actor(row) == actor for row in rows) else []
 
     def set_password_view(self, request: HttpRequest, id: str) -> Any:
@@ -223,7 +223,7 @@ class PersonAdmin(ActionAdmin):
 
 
 @admin.display(description="members")
-def users_in_group_cell(row: Group) -> Any:
+def group_member_names_cell(row: Group) -> Any:
     links = (
         (reverse("admin:auth_user_change", args=[user.pk]), user.get_username())
         for user in row.user_set.all()
@@ -235,12 +235,12 @@ def users_in_group_cell(row: Group) -> Any:
 class GroupAdmin(ViewOnlyAdmin):
     """Groups, read-only: the roles, and the groups of deciders, which are edited on the page Who decides."""
 
-    list_display = (columns.text_column("name"), users_in_group_cell)
+    list_display = (columns.text_column("name"), group_member_names_cell)
     search_fields = ("name",)
     ordering = ("name",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).prefetch_related("user_set")
 
-    def list_row_page_columns(self) -> list[columns.Cell]:
-        return [columns.text_column("name"), users_in_group_cell]
+    def list_detail_page_columns(self) -> list[columns.Cell]:
+        return [columns.text_column("name"), group_member_names_cell]

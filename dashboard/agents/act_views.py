@@ -30,7 +30,7 @@ MAX_NAME_CHARACTERS = 300
 @require_admin
 def add_agent_view(request: HtmxHttpRequest) -> HttpResponse:
     form = NewAgentForm(request.POST or None)
-    if request.method == "POST" and form.is_valid() and create_agent_or_add_form_error(request, form):
+    if request.method == "POST" and form.is_valid() and try_create_agent_from_form(request, form):
         messages.success(
             request,
             f"{form.cleaned_data['name']} is added. It is shown as offline until its first heartbeat.",
@@ -40,7 +40,7 @@ def add_agent_view(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "agents/new.html", context, status=422 if form.errors else 200)
 
 
-def create_agent_or_add_form_error(request: HtmxHttpRequest, form: NewAgentForm) -> bool:
+def try_create_agent_from_form(request: HtmxHttpRequest, form: NewAgentForm) -> bool:
     cleaned_data, now, by = form.cleaned_data, timezone.now(), person_actor(request.user)
     try:
         agents.create_agent(
@@ -54,7 +54,7 @@ def create_agent_or_add_form_error(request: HtmxHttpRequest, form: NewAgentForm)
             now=now,
         )
         if cleaned_data["password"]:
-            agent_power.set_power_password(
+            agent_power.set_power_switch_password(
                 cleaned_data["agent_id"], cleaned_data["password"], actor=by, now=now
             )
     except Conflict as refusal:
@@ -139,7 +139,7 @@ def reason_from_post_data(request: HtmxHttpRequest) -> str | None:
 @require_approver
 def switch_agent_power_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     on = request.POST.get("on") == "yes"
-    with refusals.catch_refusal_as_message(request, missing_is_404=True):
+    with refusals.add_refusal_message_during_block(request, missing_is_404=True):
         agent = agent_power.set_agent_enabled(
             agent_id,
             on,
@@ -162,7 +162,7 @@ def set_agent_switch_password(request: HtmxHttpRequest, agent_id: str) -> HttpRe
     form = SwitchPasswordForm(None if removing else request.POST or None)
     if request.method == "POST" and (removing or form.is_valid()):
         password = None if removing else form.cleaned_data["password"]
-        agent_power.set_power_password(
+        agent_power.set_power_switch_password(
             agent_id, password, actor=person_actor(request.user), now=timezone.now()
         )
         messages.success(
@@ -181,7 +181,7 @@ def set_agent_switch_password(request: HtmxHttpRequest, agent_id: str) -> HttpRe
 @require_admin
 def assign_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     plugin_id = request.POST.get("plugin", "").strip()
-    with refusals.catch_refusal_as_message(request, missing_is_404=True):
+    with refusals.add_refusal_message_during_block(request, missing_is_404=True):
         agents.assign_plugin(agent_id, plugin_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, f"{plugin_id} was added to the agent.")
     return redirect("agents:detail", agent_id)
@@ -192,7 +192,7 @@ def assign_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpRes
 @require_admin
 def withdraw_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     plugin_id = request.POST.get("plugin", "")
-    with refusals.catch_refusal_as_message(request, missing_is_404=True):
+    with refusals.add_refusal_message_during_block(request, missing_is_404=True):
         agents.unassign_plugin(agent_id, plugin_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, f"{plugin_id} was removed from the agent.")
     return redirect("agents:detail", agent_id)
@@ -203,7 +203,7 @@ def withdraw_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpR
 @require_admin
 def link_agent_name_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     name = request.POST.get("name", "").replace("\0", "").strip()[:MAX_NAME_CHARACTERS]
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         agent_names.link_agent_name(name, agent_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, f"{name} is this agent's name from now on.")
     return redirect("agents:detail", agent_id)
@@ -214,7 +214,7 @@ def link_agent_name_view(request: HtmxHttpRequest, agent_id: str) -> HttpRespons
 @require_admin
 def unlink_agent_name_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     name = request.POST.get("name", "").replace("\0", "")
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         agent_names.unlink_agent_name(name, agent_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, f"{name} is no longer this agent's name.")
     return redirect("agents:detail", agent_id)

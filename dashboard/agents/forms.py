@@ -9,7 +9,7 @@ from django import forms
 
 from coordinator.actions.agents import agents
 from coordinator.lib import json_bounds
-from coordinator.lib.identifiers import derive_agent_id_from_name
+from coordinator.lib.identifiers import slugify_name_as_agent_id
 from coordinator.models import Agent, UnreadableText
 
 CAPABILITIES = "Separated by commas, for example Reasoning, Memory."
@@ -41,7 +41,7 @@ class AgentForm(forms.Form):
             "name": agent.name,
             "description": agent.description or "",
             "default_engine_id": agent.default_engine_id,
-            "required_capabilities": join_capabilities(agent.required_capabilities),
+            "required_capabilities": join_capabilities_with_commas(agent.required_capabilities),
             "metadata": format_agent_metadata(agent.metadata),
             "version": agents.compute_agent_version(agent),
         }
@@ -92,7 +92,7 @@ class NewAgentForm(AgentForm):
         """Derive the id from the name if the person typed none."""
         cleaned = super().clean() or {}
         if not cleaned.get("agent_id") and cleaned.get("name"):
-            cleaned["agent_id"] = derive_agent_id_from_name(cleaned["name"])
+            cleaned["agent_id"] = slugify_name_as_agent_id(cleaned["name"])
         return cleaned
 
 
@@ -106,7 +106,7 @@ class SwitchPasswordForm(forms.Form):
     )
 
 
-def join_capabilities(value: Any) -> str:
+def join_capabilities_with_commas(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 

@@ -55,10 +55,10 @@ class AgentRow:
     @property
     def capability_names(self) -> list[str]:
         """The capabilities that the agent requires, as texts."""
-        return stored_list_as_texts(self.agent.required_capabilities)
+        return stored_value_as_text_list(self.agent.required_capabilities)
 
 
-def stored_list_as_texts(value: Any) -> list[str]:
+def stored_value_as_text_list(value: Any) -> list[str]:
     """Return the items of a stored list as texts. Any other value is returned as a list with one text."""
     if value is None or value == "":
         return []
@@ -128,7 +128,7 @@ class AgentNameRow:
         return self.reason == LinkReason.ID
 
     @property
-    def reason_label(self) -> str:
+    def agent_link_reason_label(self) -> str:
         """Why the name belongs to the agent, in words; empty if a person linked it (`link`)."""
         return REASONS.get(self.reason, "")
 
@@ -167,7 +167,7 @@ def load_agent_details(agent: Agent, now: datetime) -> AgentDetails:
     assigned_ids = {row.plugin_id for row in assigned}
     linked = link_reasons_by_agent_name(agent.pk)
     sessions = Session.objects.filter(agent_name__in=linked)
-    names = load_agent_name_rows(linked, sessions)
+    names = load_linked_name_rows(linked, sessions)
     known_names = list_all_agent_names()
     recent = list(sessions.order_by("-created_at", "-pk")[:RECENT])
     return AgentDetails(
@@ -189,7 +189,9 @@ def load_agent_details(agent: Agent, now: datetime) -> AgentDetails:
     )
 
 
-def load_agent_name_rows(linked: Mapping[str, LinkReason], sessions: QuerySet[Session]) -> list[AgentNameRow]:
+def load_linked_name_rows(
+    linked: Mapping[str, LinkReason], sessions: QuerySet[Session]
+) -> list[AgentNameRow]:
     """Return a row for each name of an agent."""
     counts = dict(sessions.order_by().values_list("agent_name").annotate(number=Count("pk")))
     blueprints = set(Blueprint.objects.filter(pk__in=linked).values_list("pk", flat=True))

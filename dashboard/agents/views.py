@@ -13,14 +13,14 @@ from coordinator.errors import NotFound
 from coordinator.identity.declarations import require_safe
 from coordinator.models import Agent
 from dashboard.agents.rows import count_agents_by_status, load_agent_details, load_agent_rows
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.status_facets import build_status_facets
 
 
 @require_safe
 @vary_on_headers("HX-Request")
-@require_viewer
+@require_viewer_role
 def list_agents_page(request: HtmxHttpRequest) -> HttpResponse:
     """List the agents by name, with the number of agents in each state."""
     search_text, state = request.GET.get("q", "")[:200], request.GET.get("status", "")
@@ -45,7 +45,7 @@ def list_agents_page(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_safe
 @vary_on_headers("HX-Request")
-@require_viewer
+@require_viewer_role
 def show_agent(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Show one agent. The fragment is the page's head, which is updated with each heartbeat."""
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from coordinator.actions.approvals.always_allow import PermanentApproval
 from coordinator.actions.policy import grants
-from coordinator.dialects.dialect_registry import find_call_subject
+from coordinator.dialects.dialect_registry import build_call_subject_text
 from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.mcp.gateway.binding import arguments_as_rule_text as gateway_about
 from coordinator.models import PermissionRequest
@@ -19,14 +19,14 @@ from coordinator.policy.requests import approvals
 from coordinator.policy.requests.judged_content import judged_card_digest
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.policy.rules import tool_rules
-from coordinator.policy.rules.call_text import CallText, call_text_in_working_folder, text_for_allow_rules
+from coordinator.policy.rules.call_text import CallText, copy_call_text_with_folder, text_for_allow_rules
 from coordinator.policy.rules.tool_rules import DecisionRule
 from coordinator.policy.suggestions import rules_for_requests
 from coordinator.policy.suggestions.history import (
     RecordedCall,
     WalkTimeLimit,
     column_value_as_pattern_text,
-    find_tool_input_subject_field,
+    subject_field_name_or_empty,
 )
 from coordinator.policy.suggestions.rules_for_requests import PermanentAnswer
 from coordinator.policy.suggestions.search import (
@@ -117,7 +117,8 @@ def find_allowed_and_nearest_calls(
     compared = build_rule_suggestion_with_examples(answer.rule, call, READER, WalkTimeLimit(FIRST_PIECE))
     nearest = nearest_event_ids_outside_suggestion(compared)
     calls = {
-        one.event_id: one for one in READER.load_recorded_calls_by_id([*compared.examples.values(), *nearest])
+        one.event_id: one
+        for one in READER.load_recorded_calls_of_ids([*compared.examples.values(), *nearest])
     }
     return (
         [calls[event] for event in compared.examples.values() if event in calls],
@@ -140,17 +141,17 @@ def recorded_call_from_request(row: PermissionRequest) -> RecordedCall:
     context = approvals.request_context(row)
     tool_input = context.tool_input if context else None
     if row.plugin_id == GATEWAY:
-        return rules_for_requests.recorded_call_of_request(
+        return rules_for_requests.convert_request_to_recorded_call(
             row, column_value_as_pattern_text(gateway_about(tool_input)), ""
         )
     tool = column_value_as_pattern_text(context.tool_name or "") if context else ""
     about = column_value_as_pattern_text(
-        call_text_in_working_folder(
-            find_call_subject(row.plugin_id, tool, tool_input), context.folder if context else None
+        copy_call_text_with_folder(
+            build_call_subject_text(row.plugin_id, tool, tool_input), context.folder if context else None
         )
     )
-    return rules_for_requests.recorded_call_of_request(
-        row, about, find_tool_input_subject_field(tool_input, about)
+    return rules_for_requests.convert_request_to_recorded_call(
+        row, about, subject_field_name_or_empty(tool_input, about)
     )
 
 
@@ -169,7 +170,7 @@ def build_trial_of_permanent_answer(answer: PermanentAnswer) -> RulesOnTrial:
 
 
 def sign_permanent_answer(answer: PermanentAnswer, row: PermissionRequest, whose: int) -> str:
-    version = tool_rules.tool_rules_version(tool_rules.load_saved_tool_rules())
+    version = tool_rules.digest_tool_rules(tool_rules.load_saved_tool_rules())
     rule_number = answer.rule.number if answer.rule else 0
     rule = [getattr(answer.rule, name) for name in DecisionRule.__slots__] if answer.rule else None
     edits = [
@@ -181,7 +182,7 @@ def sign_permanent_answer(answer: PermanentAnswer, row: PermissionRequest, whose
 
 
 def version_of_edited_grant_slot(edit: GrantEdit) -> str:
-    return grants.compute_grants_version(
+    return grants.compute_grant_slot_version(
         grants.load_grant_slots([edit.agent_id], [edit.server_id]).get(edit.grant_slot, [])
     )
 
@@ -219,7 +220,7 @@ def verify_accepted_offer(row: PermissionRequest, whose: int, text: str, now: da
     if rule is None:
         return AcceptedOffer(judged, PermanentApproval(edits=edits), 0)
     saved = tool_rules.load_saved_tool_rules()
-    if tool_rules.tool_rules_version(saved) != version:
+    if tool_rules.digest_tool_rules(saved) != version:
         raise Conflict("The rules have changed since this page was loaded. Check the new offer.")
     rules = [*saved[: rule_number - 1], rule, *saved[rule_number - 1 :]]
     numbered = tuple(replace(one, number=number) for number, one in enumerate(rules, 1))

@@ -39,7 +39,7 @@ class RequestBackground:
         """Return those of `reasons` whose danger mark has the grade danger."""
         return marks.select_danger_grade_reasons(self.configured_marks, self.reasons)
 
-    def highlight_danger_in_part(self, part: DisplayPart) -> DisplayPart:
+    def part_with_danger_spans(self, part: DisplayPart) -> DisplayPart:
         """Return the part with the spans that match a danger mark."""
         if not self.reasons:
             return part
@@ -49,13 +49,13 @@ class RequestBackground:
         lines = [line for _, line in part.value]
         return replace(
             part,
-            line_spans=split_spans_by_line(
+            line_spans=map_line_texts_to_spans(
                 lines, marks.find_merged_mark_spans(bearing, self.tool, "\n".join(lines))
             ),
         )
 
 
-def split_spans_by_line(lines: Sequence[str], spans: Sequence[tuple[int, int]]) -> dict[str, Spans]:
+def map_line_texts_to_spans(lines: Sequence[str], spans: Sequence[tuple[int, int]]) -> dict[str, Spans]:
     """Return the spans of each line, by the line's text.
 
     `spans` are positions in the lines joined by line feeds.
@@ -71,7 +71,9 @@ def split_spans_by_line(lines: Sequence[str], spans: Sequence[tuple[int, int]]) 
     return spans_by_line
 
 
-def load_request_backgrounds(groups: Sequence[Sequence[PermissionRequest]]) -> list[RequestBackground]:
+def load_backgrounds_of_request_groups(
+    groups: Sequence[Sequence[PermissionRequest]],
+) -> list[RequestBackground]:
     """Return the background of each group of requests for the same call, from the group's first request."""
     firsts = [group[0] for group in groups]
     request_ids = {row.request_id for group in groups for row in group}
@@ -88,7 +90,7 @@ def load_request_backgrounds(groups: Sequence[Sequence[PermissionRequest]]) -> l
             approvals.request_subject(row).tool_name or "",
             danger_marks,
         )
-        for row, steps in zip(firsts, load_session_steps_before_requests(firsts), strict=True)
+        for row, steps in zip(firsts, list_session_steps_before_requests(firsts), strict=True)
     ]
 
 
@@ -101,7 +103,7 @@ def describe_rule_ruling_of_request(row: PermissionRequest) -> str:
     return "No rule matches this call. The agent itself asks for permission." if "hook" in metadata else ""
 
 
-def load_session_steps_before_requests(rows: Sequence[PermissionRequest]) -> list[RecentActivity]:
+def list_session_steps_before_requests(rows: Sequence[PermissionRequest]) -> list[RecentActivity]:
     """Return what the session of each request did before it.
 
     The activity is empty for a request that names no session.
@@ -109,7 +111,7 @@ def load_session_steps_before_requests(rows: Sequence[PermissionRequest]) -> lis
     contexts = [approvals.request_context(row) for row in rows]
     known_contexts = [context for context in contexts if context is not None and context.session_id]
     newest = 0 if all(one.event_id for one in known_contexts) else id_above_all_events()
-    activity = recent.load_activity_before_events(
+    activity = recent.load_recent_activity_before_events(
         [(str(one.session_id), one.event_id or newest) for one in known_contexts]
     )
     steps_by_context = {

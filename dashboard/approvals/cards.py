@@ -30,12 +30,12 @@ from coordinator.policy.requests.gateway_requests import (
     load_folder_names_by_session,
     parse_gateway_request_or_none,
 )
-from coordinator.policy.requests.judged_content import hash_request_card_group, judged_card_digest
+from coordinator.policy.requests.judged_content import card_grouping_digest, judged_card_digest
 from coordinator.policy.requests.request_headlines import RequestAct, build_permission_request_headline
 from coordinator.policy.suggestions import rules_for_requests
 from coordinator.secrets.masked_code import can_value_run_masked_secret
 from coordinator.sessions import titles
-from dashboard.approvals.background import RequestBackground, load_request_backgrounds
+from dashboard.approvals.background import RequestBackground, load_backgrounds_of_request_groups
 from dashboard.approvals.edits import ToolCallEdit, tool_call_edit_or_none
 from dashboard.approvals.excerpts import DangerExcerpts, build_danger_excerpts
 from dashboard.approvals.questions import (
@@ -145,7 +145,7 @@ class CardMember:
         return "Deadline" if self.row.status in approvals.UNDECIDED else "Valid until"
 
     @property
-    def superseded_deadline(self) -> Any:
+    def original_deadline_if_changed(self) -> Any:
         """Return the deadline of the request if `expires_at` has another value by now, else None."""
         context = approvals.request_context(self.row)
         deadline = context.deadline if context else None
@@ -159,7 +159,7 @@ class CardMember:
         return until if isinstance(until, datetime) and until > self.now else None
 
     @property
-    def is_awaiting_retry(self) -> bool:
+    def is_pending_without_waiting_agent(self) -> bool:
         """Return whether the request waits although its agent was denied for now, to make the call again."""
         context = approvals.request_context(self.row)
         outlasts = context is not None and context.repeat_key is not None
@@ -169,7 +169,7 @@ class CardMember:
     def is_abandoned(self) -> bool:
         """Return whether the request awaits a retry although its agent was not told to wait and try again."""
         context = approvals.request_context(self.row)
-        return self.is_awaiting_retry and context is not None and context.held_at is None
+        return self.is_pending_without_waiting_agent and context is not None and context.held_at is None
 
     @property
     def single_use_approval_deadline(self) -> datetime | None:
@@ -185,13 +185,13 @@ class CardMember:
         return bool(
             self.assignee_name
             or self.snoozed_until
-            or self.is_awaiting_retry
+            or self.is_pending_without_waiting_agent
             or self.required_approver_count > 1
         )
 
     @property
     def waiting_time(self) -> timedelta | None:
-        return approvals.decision_wait_time(self.row)
+        return approvals.time_waited_for_decision(self.row)
 
     @cached_property
     def displayed_request_digest(self) -> str:
@@ -313,7 +313,7 @@ class ApprovalCard:
 
     @cached_property
     def key(self) -> str:
-        own = hash_request_card_group(self.first_request)[:32]
+        own = card_grouping_digest(self.first_request)[:32]
         return f"{own}-{self.group_key}" if self.group_key else own
 
     @cached_property
@@ -368,7 +368,7 @@ class ApprovalCard:
     def can_stop_turn(self) -> bool:
         """Return whether a denial of all decidable members can also end their agents' turns."""
         return bool(self.decidable_members) and all(
-            approvals.can_stop_turn(member.row) and not member.is_awaiting_retry
+            approvals.can_stop_turn(member.row) and not member.is_pending_without_waiting_agent
             for member in self.decidable_members
         )
 
@@ -420,7 +420,7 @@ class ApprovalCard:
     def reasons_nobody_can_approve(self) -> list[str]:
         """Return, for administrators, why nobody can approve it under the current rows of Who decides."""
         problems = (
-            member.rights.explain_missing_approvers_to_admin(member.row)
+            member.rights.missing_approvers_explanation_or_empty(member.row)
             for member in self.waiting_members
             if member.rights
         )
@@ -454,7 +454,7 @@ class ApprovalCard:
         return self.highlight_danger_in_parts(build_exact_input_parts_for_approver(further or None))
 
     def highlight_danger_in_parts(self, parts: Iterable[DisplayPart]) -> list[DisplayPart]:
-        return [self.glance.highlight_danger_in_part(part) if self.glance else part for part in parts]
+        return [self.glance.part_with_danger_spans(part) if self.glance else part for part in parts]
 
     @cached_property
     def is_input_folded(self) -> bool:
@@ -591,11 +591,11 @@ def build_approval_cards(
         group_key: The key of the group on the page, which becomes part of each card's key.
         snoozed: Until when the viewer snoozed requests, by id.
     """
-    drawn = [split_group_at_form_limit(group, now) for group in groups]
+    drawn = [split_drawn_and_remaining_requests(group, now) for group in groups]
     groups = [group for group, _ in drawn]
     wishes = {(group[0].plugin_id, group[0].permission_type) for group in groups}
     grantable = (
-        plugin_permissions.find_grantable_permissions(wishes)
+        plugin_permissions.filter_addable_plugin_permissions(wishes)
         if rights is None or rights.can_change_rules_and_grants
         else set()
     )
@@ -624,11 +624,11 @@ def build_approval_cards(
             has_brakes
             and any(brakes.is_request_braked(row) for row in group if row.status == RequestStatus.PENDING),
         )
-        for (group, rest), glance in zip(drawn, load_request_backgrounds(groups), strict=True)
+        for (group, rest), glance in zip(drawn, load_backgrounds_of_request_groups(groups), strict=True)
     ]
 
 
-def split_group_at_form_limit(
+def split_drawn_and_remaining_requests(
     group: Sequence[PermissionRequest], now: datetime
 ) -> tuple[Sequence[PermissionRequest], Sequence[str]]:
     """Return the requests that one card draws, and the ids of the other waiting ones.

@@ -29,7 +29,7 @@ class PermissionRequestFilter(DayRangeFilter):
     )
     plugin = django_filters.CharFilter(field_name="plugin_id", label="Plugin")
     type = django_filters.CharFilter(field_name="permission_type", label="Type")
-    person = django_filters.CharFilter(method="filter_requests_by_decider", label="Decided by")
+    person = django_filters.CharFilter(method="filter_requests_by_past_decider", label="Decided by")
 
     def filter_requests_by_search_words(self, rows: Rows, _name: str, text: str) -> Rows:
         """Keep requests that contain every word in a text that a person would search."""
@@ -65,6 +65,6 @@ class PermissionRequestFilter(DayRangeFilter):
             waiting_requests = everything.filter(status=state)
         return rows.filter(pk__in=waiting_requests.values("pk"))
 
-    def filter_requests_by_decider(self, rows: Rows, _name: str, name: str) -> Rows:
+    def filter_requests_by_past_decider(self, rows: Rows, _name: str, name: str) -> Rows:
         """Keep requests that this person decided, alone or with others, or whose approval they revoked."""
         return rows.filter(Q(approved_by__icontains=name) | Q(context__revoked_by=name))

@@ -148,7 +148,7 @@ class InboxPage:
         return f"?{self.arrangement.query_string}&page={number}"
 
     @property
-    def decider_names(self) -> list[str]:
+    def eligible_decider_names(self) -> list[str]:
         """Return the names of the people who may decide requests, to whom one can be assigned."""
         return (
             [approver.get_username() for approver in self.rights.book.approvers_by_id.values()]
@@ -201,7 +201,7 @@ def load_inbox_page(
         min(snoozed.values(), default=None),
         arrangement,
         rights,
-        build_labelled_filter_choices(everything, arrangement),
+        build_labelled_choices_by_filter(everything, arrangement),
         unread,
         0 if rights is None else len(rights.own_approved_request_ids_awaiting_second),
     )
@@ -214,7 +214,7 @@ class NextRequest(NamedTuple):
     left_count: int
 
 
-def load_next_request(
+def load_next_card_and_count(
     now: datetime,
     arrangement: InboxArrangement,
     rights: DecisionRights,
@@ -236,7 +236,7 @@ def load_next_request(
     rows = PermissionRequest.objects.with_context_and_assignment().filter(request_id__in=names).order_by("id")
     cards = build_approval_cards(group_requests_by_card(rows), now, rights=rights)
     if not cards and shown_id:
-        return load_next_request(now, arrangement, rights, after=after)
+        return load_next_card_and_count(now, arrangement, rights, after=after)
     return NextRequest(cards[0] if cards else None, len(groups))
 
 
@@ -263,11 +263,11 @@ def load_arranged_waiting_requests(
     now: datetime, arrangement: InboxArrangement, rights: DecisionRights | None
 ) -> ArrangedRequests:
     everything = load_waiting_requests(
-        now, None if arrangement.all or rights is None else rights.inbox_request_id_restriction()
+        now, None if arrangement.all or rights is None else rights.inbox_request_ids_unless_all()
     )
     person = rights.person.get_username() if rights is not None else ""
     snoozed = load_snooze_ends_by_request(person, now)
-    fitting, unread = filter_waiting_requests(everything, arrangement, snoozed, person), 0
+    fitting, unread = filter_requests_by_arrangement(everything, arrangement, snoozed, person), 0
     if arrangement.marked:
         unread = max(0, len(fitting) - MOST_READ)
         fitting = filter_requests_with_danger_marks(fitting[:MOST_READ])
@@ -310,7 +310,7 @@ def build_waiting_request(row: Sequence[Any]) -> WaitingRequest:
     )
 
 
-def filter_waiting_requests(
+def filter_requests_by_arrangement(
     waiting: Iterable[WaitingRequest],
     arrangement: InboxArrangement,
     snoozed: Mapping[str, datetime],
@@ -431,7 +431,7 @@ def waiting_request_for_grouping(row: PermissionRequest) -> WaitingRequest:
     )
 
 
-def build_labelled_filter_choices(
+def build_labelled_choices_by_filter(
     waiting: Sequence[WaitingRequest], chosen: InboxArrangement
 ) -> dict[str, list[tuple[str, str]]]:
     """Return the choices of each filter, labelled with their numbers of requests.

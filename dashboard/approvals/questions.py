@@ -17,7 +17,7 @@ from coordinator.errors import BadRequest, SignalboxError
 from coordinator.lib.storable import is_storable_text
 from coordinator.models import PermissionRequest
 from coordinator.policy.requests import question_requests, questions
-from coordinator.policy.requests.approvals import additions_of_approval
+from coordinator.policy.requests.approvals import approval_additions_by_name
 from coordinator.policy.requests.questions import (
     ANSWERED,
     MAX_CHOICES,
@@ -64,14 +64,14 @@ class QuestionField:
         """Return the initial value of the text field."""
         initial = self.question.initial
         if self.input_type == "datetime-local":
-            default = parse_time(initial)
+            default = parse_iso_time_or_none(initial)
             return default.replace(tzinfo=None).isoformat() if default else ""
         return "" if initial is None or self.question.choices else str(initial)
 
     @property
     def initial_zone(self) -> str:
         """Return the initial time zone of a time's default; empty to use that of the reader's browser."""
-        default = parse_time(self.question.initial)
+        default = parse_iso_time_or_none(self.question.initial)
         if default is None:
             return ""
         return default.isoformat().removeprefix(default.replace(tzinfo=None).isoformat()) or "UTC"
@@ -161,7 +161,7 @@ def build_question_display_or_none(row: PermissionRequest) -> QuestionDisplay | 
 
 def list_answer_lines(row: PermissionRequest) -> list[AnswerLine]:
     """Return the questions with the answers of a person; empty if nobody answered."""
-    added = additions_of_approval(row)
+    added = approval_additions_by_name(row)
     stored = added.get(ANSWERED)
     if isinstance(stored, list):
         return [build_answer_line(answer) for answer in stored if isinstance(answer, dict)]
@@ -208,7 +208,7 @@ class AnswerForm(forms.Form):
         cleaned_data["seen"] = {name: digest for digest, _, name in pairs}
         cleaned_data["answer"] = RequestAnswer(
             [
-                parse_submitted_answer(self.data, place)
+                extract_submitted_answer_or_empty(self.data, place)
                 for place in range(parse_question_count_of_form(self.data))
             ],
             cleaned_data.get("mode", ""),
@@ -223,7 +223,7 @@ def parse_question_count_of_form(data: Mapping[str, Any]) -> int:
     return min(int(count), MAX_QUESTIONS) if count.isascii() and count.isdigit() and len(count) < 4 else 0
 
 
-def parse_submitted_answer(data: Any, index: int) -> SubmittedAnswer:
+def extract_submitted_answer_or_empty(data: Any, index: int) -> SubmittedAnswer:
     values = data.getlist(f"answer-{index}")[:MAX_CHOICES]
     chosen = tuple(int(value) for value in values if value.isascii() and value.isdigit() and len(value) < 4)
     text = data.get(f"answer-{index}-text", "")[: questions.MAX_FIELD_CHARACTERS + 1]
@@ -237,21 +237,21 @@ def append_time_zone_to_time(text: str, zone: str) -> str:
 
     `zone` is the name of a zone or a UTC offset.
     """
-    local_time = parse_time(text)
-    tzinfo = find_zone_by_name(zone) or parse_utc_offset(zone)
+    local_time = parse_iso_time_or_none(text)
+    tzinfo = find_zone_by_name(zone) or parse_utc_offset_or_none(zone)
     if local_time is None or local_time.tzinfo or tzinfo is None:
         return text
     return local_time.replace(tzinfo=tzinfo).isoformat()
 
 
-def parse_time(text: Any) -> datetime | None:
+def parse_iso_time_or_none(text: Any) -> datetime | None:
     try:
         return datetime.fromisoformat(text)
     except (TypeError, ValueError):
         return None
 
 
-def parse_utc_offset(text: str) -> tzinfo | None:
+def parse_utc_offset_or_none(text: str) -> tzinfo | None:
     try:
         return datetime.strptime(text, "%z").tzinfo
     except ValueError:

@@ -32,7 +32,7 @@ class DecisionRights:
         """Return whether the person is an approver whose decisions are limited by rows of Who decides."""
         return bool(self.book.rules) and has_role(self.person, APPROVER)
 
-    def inbox_request_id_restriction(self) -> list[int] | None:
+    def inbox_request_ids_unless_all(self) -> list[int] | None:
         """Return the ids of the waiting requests that the inbox shows by default; None for all."""
         if not has_role(self.person, APPROVER):
             return None
@@ -43,7 +43,7 @@ class DecisionRights:
     @cached_property
     def own_approved_request_ids_awaiting_second(self) -> list[int]:
         """Return the ids of waiting requests that this person approved and that need a second approval."""
-        return deciders.approved_waiting_request_ids(self.person, self.book)
+        return deciders.user_approved_waiting_request_ids(self.person, self.book)
 
     def has_person_voted_to_approve(self, votes: Iterable[PermissionVote]) -> bool:
         """Return whether one of the votes is this person's."""
@@ -54,7 +54,7 @@ class DecisionRights:
 
         Empty if they may, or if they lack the role approver, which the page says anyway.
         """
-        refusal = self.book.explain_cannot_decide(self.person, row)
+        refusal = self.book.cannot_decide_reason_or_empty(self.person, row)
         return "" if refusal == NO_ROLE else refusal
 
     @property
@@ -68,13 +68,15 @@ class DecisionRights:
         is_open = rule is not None and rule.allows_any_approver and self.book.rule_approver_ids(rule)
         return "" if is_open else self.book.describe_request_deciders(row)
 
-    def explain_missing_approvers_to_admin(self, row: PermissionRequest) -> str:
+    def missing_approvers_explanation_or_empty(self, row: PermissionRequest) -> str:
         """Return, for administrators, why nobody can approve the request under the current rows.
 
         Empty if somebody can, and for other people.
         """
         rule = self.book.find_deciding_rule(row)
-        return self.book.find_rule_problem(rule) if rule is not None and has_role(self.person, ADMIN) else ""
+        return (
+            self.book.rule_problem_or_empty(rule) if rule is not None and has_role(self.person, ADMIN) else ""
+        )
 
     def count_required_approvals(self, row: PermissionRequest) -> int:
         return self.book.required_approval_count(row)

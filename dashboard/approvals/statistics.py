@@ -94,7 +94,7 @@ class ApprovalStatistics:
     outcomes: tuple[str, ...] = OUTCOMES
 
     @property
-    def approved_share(self) -> str:
+    def approved_percent_label(self) -> str:
         """Return the share of approvals among the decisions, in percent."""
         return f"{round(100 * self.approved / self.decided)} %" if self.decided else "0 %"
 
@@ -113,7 +113,7 @@ def compute_approval_statistics(now: datetime, days: int, zone: ZoneInfo | None 
         status = approvals.current_request_state(row, now).status
         request_counts[row.plugin_id, status] += 1
         expired_unseen += status == Status.EXPIRED and is_request_expired_unseen(row)
-        wait = approvals.decision_wait_time(row)
+        wait = approvals.time_waited_for_decision(row)
         if wait is not None:
             waits.append(wait)
             approved += row.status == Status.APPROVED
@@ -123,7 +123,7 @@ def compute_approval_statistics(now: datetime, days: int, zone: ZoneInfo | None 
                 local = row.created_at.astimezone(zone or settings.LOCAL_ZONE)
                 waits_by_hour.setdefault(local.hour, []).append(wait)
     waits.sort()
-    columns, tallest = build_decision_columns_and_peak(waits_by_day, now, days)
+    columns, tallest = median_wait_columns_and_peak(waits_by_day, now, days)
     return ApprovalStatistics(
         days=days,
         requested=request_counts.total(),
@@ -236,7 +236,7 @@ def build_outcome_bar_of_plugin(
     return CountBar(plugin, number, 100 * number / most, tuple(parts))
 
 
-def build_decision_columns_and_peak(
+def median_wait_columns_and_peak(
     waits_by_day: Mapping[date, Sequence[timedelta]], now: datetime, days: int
 ) -> tuple[Sequence[DayColumn], timedelta | None]:
     """Return a column for each day, as high as its median time to decision, and the largest median."""

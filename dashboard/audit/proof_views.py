@@ -13,21 +13,21 @@ from coordinator import transparency
 from coordinator.identity.declarations import require_GET
 from coordinator.models import AuditLog
 from coordinator.transparency import keys, proofs, state
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
 
 VERIFIER = Path(transparency.__file__).parent / "verify_audit.py"
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def download_audit_proof(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
     """Return the proof file of one entry. If there is none, redirect to the entry's page with the reason."""
     row = AuditLog.objects.filter(pk=entry_id).first()
     if row is None:
         raise Http404("There is no such audit entry. Entries are deleted after 90 days.")
     try:
-        proof = proofs.require_inclusion_proof_for_row(row)
+        proof = proofs.create_inclusion_proof_for_row(row)
     except proofs.ProofUnavailable as problem:
         messages.error(request, str(problem))
         return redirect("audit:detail", entry_id)
@@ -37,8 +37,8 @@ def download_audit_proof(request: HtmxHttpRequest, entry_id: int) -> HttpRespons
 
 
 @require_GET
-@require_viewer
-def show_proof_verification(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer_role
+def show_how_to_verify_proofs(request: HtmxHttpRequest) -> HttpResponse:
     """Show the log's public keys, its newest checkpoint, to whom it was sent, and how to verify a proof."""
     try:
         deliveries, setting_problem = state.list_checkpoint_deliveries(), ""
@@ -54,7 +54,7 @@ def show_proof_verification(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def download_proof_verifier(_request: HtmxHttpRequest) -> FileResponse:
     """Return the program that verifies proofs and exports."""
     return FileResponse(

@@ -15,10 +15,10 @@ from django.utils import timezone
 
 from coordinator.identity.declarations import require_GET
 from coordinator.models import AuditLog, PermissionRequest
-from coordinator.policy.requests.approvals import format_instant_or_keep_text
+from coordinator.policy.requests.approvals import canonical_instant_or_text
 from coordinator.transparency import proofs, state
 from dashboard.audit.filters import AuditFilter
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.choices import list_recent_column_values
 from dashboard.lists.exports import build_csv_response, build_ndjson_response
@@ -52,7 +52,7 @@ class AuditFieldChange:
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def list_audit_entries(request: HtmxHttpRequest) -> HttpResponse:
     narrowed = build_audit_filter(request)
     page = load_keyset_page(narrowed.qs, request.GET)
@@ -73,7 +73,7 @@ def list_audit_entries(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def show_audit_entry(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
     """Show one entry in full, with its changes and the other entries of the same request."""
     row = AuditLog.objects.filter(pk=entry_id).first()
@@ -88,18 +88,18 @@ def show_audit_entry(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
         "in_log": proofs.verify_and_load_entry_status(row),
     }
     has_details = bool(row.reason) or any(context[name] for name in ("differences", "rest", "same_trace"))
-    context |= {"has_details": has_details, "request_url": find_permission_request_url(row)}
+    context |= {"has_details": has_details, "request_url": permission_request_url_or_empty(row)}
     return render(request, "audit/entry.html", context)
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def export_audit_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
     return build_csv_response("audit", COLUMNS, walk_audit_export_rows(build_audit_filter(request).qs))
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def export_audit_ndjson(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Return the entries that match the filters, as one JSON object a line."""
     return build_ndjson_response("audit", walk_audit_export_rows(build_audit_filter(request).qs))
@@ -119,7 +119,7 @@ def list_audit_field_changes(metadata: Any) -> list[AuditFieldChange]:
     ]
 
 
-def find_permission_request_url(row: AuditLog) -> str:
+def permission_request_url_or_empty(row: AuditLog) -> str:
     """Return the URL of the permission request that the entry is about; empty if it is about none."""
     is_known_request = (
         PermissionRequest.objects.filter(request_id=row.target_id).exists() if row.target_id else False
@@ -144,4 +144,4 @@ def build_audit_filter(request: HtmxHttpRequest) -> AuditFilter:
 def walk_audit_export_rows(rows: QuerySet[AuditLog]) -> Iterator[dict[str, Any]]:
     for row in rows.order_by("-id").iterator(chunk_size=500):
         values = {name: getattr(row, name) for name in COLUMNS}
-        yield values | {"timestamp": format_instant_or_keep_text(row.timestamp)}
+        yield values | {"timestamp": canonical_instant_or_text(row.timestamp)}

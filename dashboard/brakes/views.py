@@ -14,14 +14,14 @@ from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_POST, require_safe
 from coordinator.models import Brake
 from dashboard.brakes.forms import BrakeForm
-from dashboard.frame.guards import require_approver, require_viewer
+from dashboard.frame.guards import require_approver, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
 
 MOST_RELEASED = 50  # released brakes that the page lists
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_brakes(request: HtmxHttpRequest) -> HttpResponse:
     return render_brakes_page(request, BrakeForm())
 
@@ -62,7 +62,7 @@ def release_brake_view(request: HtmxHttpRequest, brake_id: int) -> HttpResponse:
 
 @require_safe
 @never_cache
-@require_viewer
+@require_viewer_role
 def show_brake_banner(request: HtmxHttpRequest) -> HttpResponse:
     """Return the banner that every page shows while a brake is on.
 

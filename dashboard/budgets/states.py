@@ -54,7 +54,7 @@ def load_session_budgets_near_limit(session: Session, now: datetime) -> Sequence
     in_force = budgets.load_active_budgets()
     if not in_force:
         return []
-    names = budgets.load_agent_and_program_names(session.pk)
+    names = budgets.load_session_agent_and_programs(session.pk)
     concerned = [budget_state for budget_state in in_force if budget_state.can_apply_to_agents(names)]
     return [
         state

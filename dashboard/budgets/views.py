@@ -18,13 +18,13 @@ from coordinator.policy.limits.budgets import convert_budget_row
 from dashboard.budgets.forms import BudgetAmountForm, BudgetForm
 from dashboard.budgets.states import list_current_budget_states, load_session_budgets_near_limit
 from dashboard.frame import form_refusals as refusals
-from dashboard.frame.guards import require_admin, require_approver, require_viewer
+from dashboard.frame.guards import require_admin, require_approver, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.frame.known_names import is_known_name
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def list_budgets(request: HtmxHttpRequest) -> HttpResponse:
     return render_budgets_page(request, BudgetForm())
 
@@ -86,7 +86,7 @@ def edit_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
 @require_approver
 def allow_over_budget_today(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
     """Suspend a budget until the end of the day."""
-    with refusals.catch_refusal_as_message(request, missing_is_404=True):
+    with refusals.add_refusal_message_during_block(request, missing_is_404=True):
         budgets.suspend_budget_for_today(budget_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, "The budget does not limit anything until the end of the day.")
     return redirect("budgets:home")
@@ -95,15 +95,15 @@ def allow_over_budget_today(request: HtmxHttpRequest, budget_id: int) -> HttpRes
 @require_POST
 @require_admin
 def delete_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
-    with refusals.catch_refusal_as_message(request, missing_is_404=True):
-        budgets.remove_budget(budget_id, actor=person_actor(request.user), now=timezone.now())
+    with refusals.add_refusal_message_during_block(request, missing_is_404=True):
+        budgets.end_budget(budget_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, "The budget is removed.")
     return redirect("budgets:home")
 
 
 @require_safe
 @never_cache
-@require_viewer
+@require_viewer_role
 def show_session_budget_warnings(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Return the budget warnings on a session's page. The page fetches them again when a budget changes."""
     session = get_object_or_404(Session, pk=session_id)

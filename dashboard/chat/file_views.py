@@ -16,9 +16,9 @@ from coordinator.chat import thumbnails
 from coordinator.errors import NotFound, ServiceBusy, StoredDataCorrupt
 from coordinator.identity.declarations import require_safe
 from coordinator.models import ChatAttachment
-from dashboard.chat.messages import iterate_chat_markdown
+from dashboard.chat.messages import iterate_thread_as_markdown
 from dashboard.frame import error_views as errors
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.lists.exports import build_ndjson_response
 
@@ -27,7 +27,7 @@ NOT_NOW = NO_PREVIEW.with_name("unreadable.webp")
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_chat_attachment(request: HtmxHttpRequest, attachment_id: str) -> HttpResponseBase:
     """Return an image or audio file inline, any other file as a download."""
     try:
@@ -41,7 +41,7 @@ def show_chat_attachment(request: HtmxHttpRequest, attachment_id: str) -> HttpRe
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_chat_thumbnail(_request: HtmxHttpRequest, attachment_id: str) -> HttpResponseBase:
     """Return a thumbnail of an image, or a picture that says there is none.
 
@@ -65,7 +65,7 @@ def show_chat_thumbnail(_request: HtmxHttpRequest, attachment_id: str) -> HttpRe
 
 def stream_new_thumbnail(row: ChatAttachment) -> Iterator[bytes]:
     try:
-        yield thumbnails.find_or_make_thumbnail(row).read_bytes()
+        yield thumbnails.require_or_make_thumbnail(row).read_bytes()
     except NotFound:
         yield NO_PREVIEW.read_bytes()
     except (ServiceBusy, StoredDataCorrupt):
@@ -83,7 +83,7 @@ def set_webp_response_headers(response: HttpResponseBase) -> HttpResponseBase:
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def export_chat_thread(_request: HtmxHttpRequest, agent_id: str, form: str) -> HttpResponseBase:
     """Return a whole thread as a file: `ndjson` for programs, `md` for people."""
     try:
@@ -93,12 +93,12 @@ def export_chat_thread(_request: HtmxHttpRequest, agent_id: str, form: str) -> H
     name = f"chat-{agent.pk}"
     if form == "ndjson":
         return build_ndjson_response(
-            "chat", (chat.chat_message_as_json(row) for row in chat.iterate_thread_messages(agent.pk))
+            "chat", (chat.chat_message_as_json(row) for row in chat.iterate_chat_messages_of_agent(agent.pk))
         )
     if form != "md":
         raise Http404("A thread can be exported as ndjson or md.")
     response = StreamingHttpResponse(
-        iterate_chat_markdown(agent.name, chat.iterate_thread_messages(agent.pk)),
+        iterate_thread_as_markdown(agent.name, chat.iterate_chat_messages_of_agent(agent.pk)),
         content_type="text/markdown; charset=utf-8",
     )
     response.headers["Content-Disposition"] = content_disposition_header(True, f"{name}.md") or "attachment"

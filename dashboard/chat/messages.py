@@ -22,7 +22,7 @@ from coordinator.lib.times import format_exact_time
 from coordinator.live.fragments import PageFragment
 from coordinator.models import ChatAttachment, ChatBranch, ChatMessage
 from coordinator.models.chat import ChatSource
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from dashboard.templatetags.signalbox import pretty_json
 from dashboard.text import markdown
 
@@ -62,7 +62,7 @@ class AttachmentFacts:
         return reverse("chat:thumbnail", args=[self.attachment_id])
 
     @property
-    def display_size(self) -> tuple[int, int] | None:
+    def display_pixel_dimensions(self) -> tuple[int, int] | None:
         """The size at which the image is shown; None if unknown.
 
         With it, the page does not shift when the image has loaded.
@@ -157,7 +157,7 @@ class ChatMessageView:
     @cached_property
     def message_blocks(self) -> list[ChatBlock]:
         """The blocks of the message, followed by its files that no block mentions."""
-        content = mask_secrets(self.message.content)
+        content = mask_secrets_in_value(self.message.content)
         if not isinstance(content, list):
             return [
                 ChatBlock("json", text=pretty_json(content), title="Content that is not a list of blocks")
@@ -219,7 +219,7 @@ def build_attachment_facts_of_block(
 
     Name and type come from the attachment's row. If that was deleted, the file is offered as a download.
     """
-    pk = attachment_id_named_by_block(block)
+    pk = block_attachment_id_or_empty(block)
     if not pk:
         return None
     row = files.get(pk)
@@ -229,14 +229,16 @@ def build_attachment_facts_of_block(
         pk,
         name,
         row.mime_type if row else attachments.UNKNOWN,
-        attachment_size_or_none(row.size_bytes) if row else positive_integer_or_none(block.get("size_bytes")),
+        integer_attachment_size_or_none(row.size_bytes)
+        if row
+        else positive_integer_or_none(block.get("size_bytes")),
         positive_integer_or_none(block.get("width")),
         positive_integer_or_none(block.get("height")),
         alt or name,
     )
 
 
-def attachment_id_named_by_block(block: Any) -> str:
+def block_attachment_id_or_empty(block: Any) -> str:
     """Return the id of the attachment to which a block refers, or an empty text."""
     if not isinstance(block, dict):
         return ""
@@ -251,7 +253,7 @@ def positive_integer_or_none(value: Any) -> int | None:
     return value if isinstance(value, int) and 0 < value < 10**9 else None
 
 
-def attachment_size_or_none(stored: Any) -> int | None:
+def integer_attachment_size_or_none(stored: Any) -> int | None:
     """Return the size in a row; None if another program stored something else than a number."""
     return stored if isinstance(stored, int) else None
 
@@ -301,14 +303,14 @@ def load_message_files(messages: Sequence[ChatMessage]) -> dict[str, dict[str, A
         for message_id, ids in attachment_ids.items():
             if message_id == owner or pk in ids:
                 facts_by_message[message_id][pk] = AttachmentFacts(
-                    pk, filename, mime_type, attachment_size_or_none(size), alt=filename
+                    pk, filename, mime_type, integer_attachment_size_or_none(size), alt=filename
                 )
     return facts_by_message
 
 
 def list_attachment_ids_in_blocks(message: ChatMessage) -> set[str]:
     content = message.content if isinstance(message.content, list) else ()
-    return {pk for block in content if (pk := attachment_id_named_by_block(block))}
+    return {pk for block in content if (pk := block_attachment_id_or_empty(block))}
 
 
 def build_chat_message_fragments(change: FeedChange) -> Sequence[PageFragment]:
@@ -331,7 +333,7 @@ def escape_css_string(text: str) -> str:
     return "".join(f"\\{ord(character):x} " if character in '"\\\n\r\f' else character for character in text)
 
 
-def iterate_chat_markdown(agent_name: str, messages: Iterable[ChatMessage]) -> Iterator[str]:
+def iterate_thread_as_markdown(agent_name: str, messages: Iterable[ChatMessage]) -> Iterator[str]:
     yield f"# Chat with {agent_name}\n"
     for message in messages:
         chat_message_view = ChatMessageView(message, agent_name)

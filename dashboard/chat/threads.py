@@ -50,7 +50,7 @@ def load_chat_rows(person: User | AnonymousUser, now: datetime | None = None) ->
         if agent.last_id
         and can_have_unread_messages(last[agent.last_id], read_positions.get(agent.pk), joined)
     ]
-    unread = chat.count_unread_messages(person.get_username(), behind, joined)
+    unread = chat.count_unread_messages_by_agent(person.get_username(), behind, joined)
     rows = [
         ChatRow(agent, agent_presence_status(agent, moment), last.get(agent.last_id), unread.get(agent.pk, 0))
         for agent in agents

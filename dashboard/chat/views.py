@@ -14,7 +14,7 @@ from django.views.decorators.vary import vary_on_headers
 from django_htmx.http import trigger_client_event
 
 from coordinator.actions.chat import chat as actions
-from coordinator.api.chat import list_uploaded_files
+from coordinator.api.chat import read_uploads_of_request
 from coordinator.chat import reading as chat
 from coordinator.chat import search as chat_search
 from coordinator.chat.presence import agent_presence_status
@@ -25,25 +25,25 @@ from coordinator.lib.body_limits import UPLOAD, declare_request_body_allowance
 from coordinator.models import Agent, ChatAttachment, ChatMessage
 from dashboard.chat.messages import build_chat_message_views
 from dashboard.chat.threads import load_chat_rows
-from dashboard.frame.guards import require_admin, require_approver, require_viewer
+from dashboard.frame.guards import require_admin, require_approver, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def list_chats(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "chat/list.html", {"rows": load_chat_rows(request.user)})
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def redirect_to_chat_thread(request: HtmxHttpRequest) -> HttpResponse:
     """Redirect to the thread of the agent that the form names."""
     return redirect("chat:thread", find_chat_agent_or_404(request.GET.get("agent", "")).pk)
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def list_chat_agents(request: HtmxHttpRequest) -> HttpResponse:
     """Return the list of agents as a fragment. `current` is the agent whose thread is open."""
     context = {"rows": load_chat_rows(request.user), "current": request.GET.get("current", "")}
@@ -52,7 +52,7 @@ def list_chat_agents(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_safe
 @vary_on_headers("HX-Request")
-@require_viewer
+@require_viewer_role
 def show_chat_thread(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Show the newest messages of a thread, or with `message` those around that message.
 
@@ -103,7 +103,7 @@ def find_chat_agent_or_404(agent_id: str) -> Agent:
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_agent_presence(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Return the agent's presence, and the notice that is shown while the agent is switched off."""
     agent = find_chat_agent_or_404(agent_id)
@@ -113,8 +113,8 @@ def show_agent_presence(request: HtmxHttpRequest, agent_id: str) -> HttpResponse
 
 
 @require_safe
-@require_viewer
-def show_delivery_of_newest_message(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+@require_viewer_role
+def show_newest_message_delivery_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Return the delivery state of the newest message that a person sent to the agent."""
     agent = find_chat_agent_or_404(agent_id)
     context = {"agent": agent, "delivery": chat.newest_user_message_delivery_state(agent.pk)}
@@ -145,7 +145,7 @@ def submit_or_find_typed_message(request: HtmxHttpRequest, agent_id: str) -> Cha
             agent_id,
             [{"type": "text", "text": text}] if text else [],
             speaker=speaker,
-            files=list_uploaded_files(request),
+            files=read_uploads_of_request(request),
             message_id=message_id,
             now=timezone.now(),
         )
@@ -169,7 +169,7 @@ def build_chat_refusal_response(
 
 
 @require_POST
-@require_viewer
+@require_viewer_role
 def mark_chat_read(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     try:
         position = chat.parse_message_position(request.POST.get("place", ""))
@@ -218,7 +218,7 @@ def delete_chat_thread_view(request: HtmxHttpRequest, agent_id: str) -> HttpResp
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def search_chat_messages_view(request: HtmxHttpRequest) -> HttpResponse:
     """Search messages in all chats, or in one agent's, by words."""
     search_text, agent_id = request.GET.get("q", "")[:300], request.GET.get("agent", "")[:300]

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.http import HttpRequest
 
-from coordinator.client.connection import replace_localhost_name
+from coordinator.client.connection import replace_localhost_subdomain
 
 
 def server_address_for_programs(request: HttpRequest) -> str:
@@ -20,4 +20,4 @@ def server_address_for_programs(request: HttpRequest) -> str:
     if settings.OWN_HOST and urlsplit(address).hostname == settings.OWN_HOST:
         bare = settings.BIND.rpartition(":")[0]
         return address.replace(settings.OWN_HOST, bare, 1)
-    return replace_localhost_name(address)
+    return replace_localhost_subdomain(address)

@@ -151,7 +151,7 @@ def load_transcript_sending_machines(hostnames: Iterable[str], now: datetime) ->
     return [machine for machine in machines.values() if machine.senders]
 
 
-def list_machine_problems(hostname: str) -> QuerySet[TranscriptProblem]:
+def list_transcript_problems_of_machine(hostname: str) -> QuerySet[TranscriptProblem]:
     problems = TranscriptProblem.objects.filter(transcript_sender__hostname=hostname)
     return problems.select_related("transcript_sender").order_by("-found_at_us", "-id")
 

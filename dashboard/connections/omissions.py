@@ -59,7 +59,7 @@ class RecentOmissions:
     advice: list[tuple[str, str]]
 
 
-def list_recent_telemetry_omissions(now: datetime) -> RecentOmissions:
+def load_recent_telemetry_omissions(now: datetime) -> RecentOmissions:
     """Return the omissions of the last 14 days, newest first."""
     since_us = instants.instant_to_microseconds(now - SHOWN_FOR)
     recent = TelemetryOmission.objects.filter(last_at_us__gte=since_us).order_by("-last_at_us", "-id")

@@ -107,7 +107,7 @@ def build_gateway_config_or_none(agent: ConnectableAgent, call: HookInvocation) 
             return ConfigBlock(settings_file, toml_tables.format_toml_table(wanted_entry).rstrip(), True)
         if isinstance(wanted_entry, YamlEntry):
             return ConfigBlock(settings_file, yaml_entries.format_yaml_entry(wanted_entry).rstrip(), True)
-        return ConfigBlock(settings_file, indent_json(nest_config_values(wanted_entry.values)), True)
+        return ConfigBlock(settings_file, indent_json(nest_values_by_key_path(wanted_entry.values)), True)
     if agent.file and agent.build_entries:
         servers = {
             path: entry_value
@@ -115,14 +115,14 @@ def build_gateway_config_or_none(agent: ConnectableAgent, call: HookInvocation) 
             if GATEWAY in path
         }
         return (
-            ConfigBlock(f"~/{agent.home}/{agent.file}", indent_json(nest_config_values(servers)), True)
+            ConfigBlock(f"~/{agent.home}/{agent.file}", indent_json(nest_values_by_key_path(servers)), True)
             if servers
             else None
         )
     return None
 
 
-def nest_config_values(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+def nest_values_by_key_path(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for path, nested_value in values.items():
         holder = value
@@ -145,7 +145,10 @@ def build_managed_settings_json(agent: ConnectableAgent, call: HookInvocation) -
     """Return managed settings with our hooks, which users of the machine cannot remove."""
     assert agent.build_entries is not None
     return json.dumps(
-        {"allowManagedHooksOnly": True, **build_agent_settings(agent.build_entries(call), telemetry=True)},
+        {
+            "allowManagedHooksOnly": True,
+            **build_agent_settings_dict(agent.build_entries(call), telemetry=True),
+        },
         indent=2,
     )
 
@@ -156,7 +159,7 @@ def build_config_blocks(agent: ConnectableAgent, call: HookInvocation) -> list[C
     ]
     if agent.file and agent.build_entries:
         # Claude Code's telemetry needs more than pasting; other agents' telemetry needs no settings here.
-        value = build_agent_settings(agent.build_entries(call), telemetry=False)
+        value = build_agent_settings_dict(agent.build_entries(call), telemetry=False)
         blocks.append(ConfigBlock(f"~/{agent.home}/{agent.file}", json.dumps(value, indent=2), True))
     if agent.telemetry:
         table = agent.telemetry(call)
@@ -165,8 +168,8 @@ def build_config_blocks(agent: ConnectableAgent, call: HookInvocation) -> list[C
     return blocks
 
 
-def build_agent_settings(entries: SettingsEntries, *, telemetry: bool) -> dict[str, Any]:
+def build_agent_settings_dict(entries: SettingsEntries, *, telemetry: bool) -> dict[str, Any]:
     value: dict[str, Any] = {path[0]: basic for path, basic in entries.basics.items()}
-    value |= nest_config_values(entries.values) if telemetry else {}
+    value |= nest_values_by_key_path(entries.values) if telemetry else {}
     value["hooks"] = {event: [entry] for event, entry in entries.hooks.items()}
     return value

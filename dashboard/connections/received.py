@@ -54,7 +54,7 @@ def list_sessions_without_probes() -> QuerySet[Session]:
     return Session.objects.exclude(trials & Q(executor_session_id__isnull=False))
 
 
-def load_first_report_of_key(key_name: str) -> FirstReport:
+def load_key_connection_progress(key_name: str) -> FirstReport:
     """Return the progress of the key with this name. If there is no such key, its code was not used yet."""
     session = list_sessions_without_probes().filter(writers__writer=key_name).order_by("created_at").first()
     return FirstReport(

@@ -21,9 +21,13 @@ from coordinator.models import Agent
 from coordinator.operations.doctor import StepResult
 from coordinator.operations.doctor.claude_code import TRIAL_AGENT, iterate_claude_code_connection_steps
 from dashboard.connections import addresses, agent_support, hook_bypasses, imports, pasting
-from dashboard.connections.omissions import list_recent_telemetry_omissions
-from dashboard.connections.received import FirstReport, list_latest_agent_sessions, load_first_report_of_key
-from dashboard.frame.guards import require_admin, require_viewer
+from dashboard.connections.omissions import load_recent_telemetry_omissions
+from dashboard.connections.received import (
+    FirstReport,
+    list_latest_agent_sessions,
+    load_key_connection_progress,
+)
+from dashboard.frame.guards import require_admin, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.frame.stored_choices import StoredChoiceField, set_choices_and_keep_saved_values
 
@@ -53,7 +57,7 @@ class ConnectMachineForm(forms.Form):
 
 @require_GET
 @never_cache
-@require_viewer
+@require_viewer_role
 def show_connections(request: HtmxHttpRequest) -> HttpResponse:
     return render_connections_page(request, ConnectMachineForm())
 
@@ -76,7 +80,7 @@ def create_connect_code_view(request: HtmxHttpRequest) -> HttpResponse:
         except SignalboxError as refusal:
             form.add_error(None, str(refusal.detail))
         else:
-            report = load_first_report_of_key(row.key_name)
+            report = load_key_connection_progress(row.key_name)
             return render_connections_page(request, ConnectMachineForm(), code=code, report=report)
     return render_connections_page(request, form, status=422)
 
@@ -87,7 +91,9 @@ def create_connect_code_view(request: HtmxHttpRequest) -> HttpResponse:
 def show_first_report_of_key(request: HtmxHttpRequest) -> HttpResponse:
     """Return the progress of the key with the name `key`, for the page that shows its code."""
     key_name = request.GET.get("key", "")[:MAX_KEY_NAME_CHARACTERS]
-    return render(request, "connections/_first_event.html", {"report": load_first_report_of_key(key_name)})
+    return render(
+        request, "connections/_first_event.html", {"report": load_key_connection_progress(key_name)}
+    )
 
 
 @require_POST
@@ -138,7 +144,7 @@ def render_connections_page(
         "machines": imports.load_transcript_sending_machines(
             imports.list_transcript_sender_hostnames()[: imports.LATEST_MACHINES], timezone.now()
         ),
-        "omissions": list_recent_telemetry_omissions(timezone.now()),
+        "omissions": load_recent_telemetry_omissions(timezone.now()),
         "columns": agent_support.COLUMNS,
         "depth": agent_support.list_agent_support_rows(),
         "any_client": pasting.build_mcp_client_config_blocks(addresses.server_address_for_programs(request)),
@@ -151,7 +157,7 @@ def render_connections_page(
 
 @require_GET
 @never_cache
-@require_viewer
+@require_viewer_role
 def show_imports(request: HtmxHttpRequest) -> HttpResponse:
     """List the machines that send transcripts."""
     page: Any = Paginator(imports.list_transcript_sender_hostnames(), imports.MACHINES_ON_PAGE).get_page(
@@ -166,16 +172,16 @@ def show_imports(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_GET
 @never_cache
-@require_viewer
+@require_viewer_role
 def show_machine_imports(request: HtmxHttpRequest) -> HttpResponse:
     """Show the transcripts that came from the machine `host`, and what could not be read."""
     hostname = request.GET.get("host", "")
     machines = imports.load_transcript_sending_machines([hostname], timezone.now())
     if not machines:
         raise Http404
-    page: Any = Paginator(imports.list_machine_problems(hostname), imports.PROBLEMS_ON_PAGE).get_page(
-        request.GET.get("page")
-    )
+    page: Any = Paginator(
+        imports.list_transcript_problems_of_machine(hostname), imports.PROBLEMS_ON_PAGE
+    ).get_page(request.GET.get("page"))
     problems = [imports.ProblemRow(row) for row in page.object_list]
     context = {
         "machine": machines[0],
@@ -191,7 +197,7 @@ def show_machine_imports(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_GET
 @never_cache
-@require_viewer
+@require_viewer_role
 def show_agent_connection(request: HtmxHttpRequest, name: str) -> HttpResponse:
     return render_agent_connection_page(request, name, ConnectMachineForm())
 

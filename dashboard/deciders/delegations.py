@@ -8,7 +8,7 @@ from datetime import datetime
 from django.contrib.auth.models import User
 from django.db.models import Q
 
-from coordinator.actions.deciders.delegations import load_delegation_usernames_by_id
+from coordinator.actions.deciders.delegations import delegation_usernames_by_user_id
 from coordinator.models import Delegation
 
 MOST_SHOWN = 100
@@ -40,7 +40,7 @@ def list_delegation_lines(
     if of is not None:
         delegations = delegations.filter(Q(giver_id=of.pk) | Q(receiver_id=of.pk))
     rows = list(delegations[:MOST_SHOWN])
-    delegation_names = load_delegation_usernames_by_id(rows)
+    delegation_names = delegation_usernames_by_user_id(rows)
     return [
         DelegationLine(
             row,

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
-from coordinator.policy.deciders.decider_book import DeciderBook, load_server_names_for_rules
+from coordinator.policy.deciders.decider_book import DeciderBook, list_server_names_for_rules
 from coordinator.policy.deciders.rules import TERMS, DecidingRuleRow, build_request_terms
 
 
@@ -35,15 +35,15 @@ def preview_deciders(question: Mapping[str, Any], book: DeciderBook) -> DeciderP
         server=term_texts["server"],
         agents={term_texts["agent"]},
         host=term_texts["host"],
-        known_names=book.servers or load_server_names_for_rules(book.rules),
+        known_names=book.servers or list_server_names_for_rules(book.rules),
     )
-    rule = book.find_rule_by_terms(request_terms)
+    rule = book.find_rule_matching_terms(request_terms)
     two = 2 if term_texts["permission_type"] in settings.TWO_PERSON_TYPES else 1
     return DeciderPreview(
         term_texts,
         rule,
         book.describe_deciding_rule(rule) if rule else "No row matches: every approver may decide.",
-        book.list_rule_decider_labels(rule),
+        book.list_labels_of_current_deciders(rule),
         max(two, rule.needed if rule else 1),
-        book.find_rule_problem(rule) if rule else "",
+        book.rule_problem_or_empty(rule) if rule else "",
     )

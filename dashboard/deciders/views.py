@@ -27,7 +27,7 @@ from dashboard.deciders import forms
 from dashboard.deciders.delegations import list_delegation_lines
 from dashboard.deciders.preview import preview_deciders
 from dashboard.frame import form_refusals as refusals
-from dashboard.frame.guards import require_admin, require_approver, require_viewer
+from dashboard.frame.guards import require_admin, require_approver, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
 
 MOST_OFFERED = 200
@@ -36,7 +36,7 @@ LATEST = 300  # newest requests whose types are suggested
 
 @require_GET
 @never_cache
-@require_viewer
+@require_viewer_role
 def show_deciders(request: HtmxHttpRequest) -> HttpResponse:
     """Show the rows, and who would decide the request that the query string describes."""
     return render_deciders_page(request)
@@ -76,7 +76,7 @@ def render_deciders_page(
     problem: str = "",
     status: int = 200,
 ) -> HttpResponse:
-    book, user = policy.load_decider_book(timezone.now()), signed_in_user_of_request(request)
+    book, user = policy.load_decider_book(timezone.now()), require_signed_in_user(request)
     own = Group.objects.exclude(name__in=ROLES).prefetch_related("user_set").order_by("name")
     context = {
         "forms": posted if posted is not None else forms.build_deciding_rule_formset(book),
@@ -111,8 +111,8 @@ def list_name_suggestions_by_field() -> dict[str, list[str]]:
 @require_POST
 @require_admin
 def create_decider_group_view(request: HtmxHttpRequest) -> HttpResponse:
-    name, people, _seen_version = parse_posted_group(request)
-    with refusals.catch_refusal_as_message(request):
+    name, people, _seen_version = extract_posted_group_fields(request)
+    with refusals.add_refusal_message_during_block(request):
         decider_group = groups.add_decider_group(
             name, people, actor=person_actor(request.user), now=timezone.now()
         )
@@ -125,8 +125,8 @@ def create_decider_group_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_admin
 def edit_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpResponse:
-    name, people, seen_version = parse_posted_group(request)
-    with refusals.catch_refusal_as_message(request):
+    name, people, seen_version = extract_posted_group_fields(request)
+    with refusals.add_refusal_message_during_block(request):
         groups.update_decider_group(
             group_id,
             name,
@@ -142,13 +142,13 @@ def edit_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpResp
 @require_POST
 @require_admin
 def delete_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpResponse:
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         groups.remove_decider_group(group_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, "The group was deleted.")
     return redirect("deciders:home")
 
 
-def parse_posted_group(request: HtmxHttpRequest) -> tuple[str, list[int], str]:
+def extract_posted_group_fields(request: HtmxHttpRequest) -> tuple[str, list[int], str]:
     """Return the posted name, people and version of a group. The action validates them."""
     posted_people = request.POST.getlist("people")
     people = [
@@ -161,7 +161,7 @@ def parse_posted_group(request: HtmxHttpRequest) -> tuple[str, list[int], str]:
 @require_approver
 def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
     """Delegate the person's right to decide to another approver for a time."""
-    user = signed_in_user_of_request(request)
+    user = require_signed_in_user(request)
     other_people = [
         (pk, approver.get_username())
         for pk, approver in policy.load_decider_book(timezone.now()).approvers_by_id.items()
@@ -173,7 +173,7 @@ def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
             messages.error(request, f"{label}: {errors[0]} Nothing was delegated.")
         return redirect("accounts:account")
     cleaned_data = form.cleaned_data
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         delegation = delegations.create_delegation(
             cleaned_data["receiver"],
             cleaned_data["starts_at"],
@@ -182,7 +182,7 @@ def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
             now=timezone.now(),
             reason=cleaned_data["reason"],
         )
-        receiver = delegations.load_delegation_usernames_by_id([delegation])[delegation.receiver_id]
+        receiver = delegations.delegation_usernames_by_user_id([delegation])[delegation.receiver_id]
         messages.success(request, f"{receiver} may decide for you in that time.")
     return redirect("accounts:account")
 
@@ -190,14 +190,12 @@ def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_approver
 def revoke_delegation_view(request: HtmxHttpRequest, delegation_id: int) -> HttpResponse:
-    with refusals.catch_refusal_as_message(request):
-        delegations.cancel_delegation(
-            delegation_id, user=signed_in_user_of_request(request), now=timezone.now()
-        )
+    with refusals.add_refusal_message_during_block(request):
+        delegations.cancel_delegation(delegation_id, user=require_signed_in_user(request), now=timezone.now())
         messages.success(request, "The delegation has ended.")
     return redirect(safe_next_url_or_default(request, "deciders:home"))
 
 
-def signed_in_user_of_request(request: HtmxHttpRequest) -> User:
+def require_signed_in_user(request: HtmxHttpRequest) -> User:
     assert isinstance(request.user, User)
     return request.user

@@ -23,7 +23,7 @@ from coordinator.actions.people import accounts, passkeys, recovery_codes
 from coordinator.errors import Forbidden, SignalboxError
 from coordinator.identity import browser_secrets
 from coordinator.identity.browser_secrets import ConfirmedBy, Lack
-from coordinator.identity.passkeys import find_passkey_address_problem
+from coordinator.identity.passkeys import passkey_address_problem_or_empty
 from dashboard.frame import confirmations
 from dashboard.frame.confirmations import Way
 
@@ -72,7 +72,7 @@ class RequireProof(MiddlewareMixin):
         if getattr(view, "without_proof", False) or not isinstance(request.user, User):
             return None
         offered, now = pop_identity_proof_from_form(request), timezone.now()
-        within = confirmations.max_age_of_identity_confirmation(request, view)
+        within = confirmations.required_confirmation_age_or_none(request, view)
         only_passkey = within is not None and confirmations.should_confirm_with_passkey(request.user)
         lack = browser_secrets.find_browser_secret_problem(request.session, offered.secret, now)
         if lack is None and within is not None:
@@ -84,13 +84,13 @@ class RequireProof(MiddlewareMixin):
             return None
         ways = confirmations.list_confirmation_ways(request, only_passkey=only_passkey)
         try:
-            confirmed_by = verify_offered_identity_proof(request, offered, ways, now)
+            confirmed_by = confirm_identity_with_offered_proof(request, offered, ways, now)
         except SignalboxError as refusal:
             return render_identity_confirmation_page(request, str(refusal.detail), ways, refusal)
         if confirmed_by is None:
             if lack != "unconfirmed":
                 request_line = f"{request.method} {request.path}"
-                accounts.audit_attempt_with_cookie_only(
+                accounts.audit_unproven_session_attempt(
                     request.user, client_address(request), request_line, now
                 )
             return render_identity_confirmation_page(
@@ -103,7 +103,7 @@ class RequireProof(MiddlewareMixin):
         return None
 
 
-def verify_offered_identity_proof(
+def confirm_identity_with_offered_proof(
     request: HttpRequest, offered: OfferedProof, ways: list[Way], now: datetime
 ) -> ConfirmedBy | None:
     """Return how the person confirmed their identity with this request; None if they did not.
@@ -174,7 +174,7 @@ def render_identity_confirmation_page(
             "message": message,
             "is_wrong": refusal is not None,
             "ways": ways,
-            "passkey_problem": find_passkey_address_problem(request.scheme or "", request.get_host()),
+            "passkey_problem": passkey_address_problem_or_empty(request.scheme or "", request.get_host()),
             "sent": list_form_pairs_without_csrf(request.POST),
             "lost_files": bool(request.FILES),
         }

@@ -57,7 +57,7 @@ EXEMPT = frozenset(
 )
 
 
-def max_age_of_identity_confirmation(request: HttpRequest, view: Callable[..., object]) -> timedelta | None:
+def required_confirmation_age_or_none(request: HttpRequest, view: Callable[..., object]) -> timedelta | None:
     """Return how recent the person's confirmation must be for this request; None if none is needed."""
     name = request.resolver_match.view_name if request.resolver_match else ""
     decisions = timedelta(seconds=settings.CONFIRM_DECISIONS_WITHIN)

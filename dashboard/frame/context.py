@@ -12,13 +12,13 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
-from coordinator.identity.roles import APPROVER, has_role, highest_role
+from coordinator.identity.roles import APPROVER, has_role, highest_role_of_user
 from coordinator.models import Brake
 from coordinator.policy.deciders import decider_book as deciders
 from dashboard.frame import devices, sign_in_ways, web_app_files
 from dashboard.frame.rail import GROUPS, BadgeNumber, RailBadge, RailEntry, find_rail_entry_url
 from dashboard.frame.themes import THEMES, read_theme_cookie
-from dashboard.help.explained import help_url_explaining_page
+from dashboard.help.explained import page_help_url_or_empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def list_brakes_in_force() -> list[Brake]:
     return list(Brake.objects.filter(released_at__isnull=True).order_by("id"))
 
 
-def explain_policy_edit_limit(user: User | AnonymousUser) -> str:
+def policy_edit_refusal_or_empty(user: User | AnonymousUser) -> str:
     """Return why this approver may not change rules and grants; empty for everybody else and if they may."""
     return (
         deciders.ADMINS_EDIT if has_role(user, APPROVER) and not deciders.can_user_edit_policy(user) else ""
@@ -90,16 +90,18 @@ def rail(request: HttpRequest) -> dict[str, Any]:
         return {"rail": [], "role": None, "theme": read_theme_cookie(request), "themes": THEMES}
     return {
         "rail": SimpleLazyObject(lambda: build_rail_items(request)),
-        "role": SimpleLazyObject(lambda: highest_role(user)),
-        "brakes_in_force": SimpleLazyObject(lambda: list_brakes_in_force() if highest_role(user) else []),
+        "role": SimpleLazyObject(lambda: highest_role_of_user(user)),
+        "brakes_in_force": SimpleLazyObject(
+            lambda: list_brakes_in_force() if highest_role_of_user(user) else []
+        ),
         "theme": read_theme_cookie(request),
         "themes": THEMES,
         "push_mark": SimpleLazyObject(lambda: devices.push_device_hash_of_session(request)),
         "sign_in_mark": SimpleLazyObject(lambda: devices.sign_in_mark(request)),
         "release": SimpleLazyObject(web_app_files.release_digest),
         "signed_in_at": sign_in_ways.session_provider_name(request),
-        "explanation": SimpleLazyObject(lambda: help_url_explaining_page(request)),
-        "policy_note": SimpleLazyObject(lambda: explain_policy_edit_limit(user)),
+        "explanation": SimpleLazyObject(lambda: page_help_url_or_empty(request)),
+        "policy_note": SimpleLazyObject(lambda: policy_edit_refusal_or_empty(user)),
         # Browsers set this for links, forms and scripts of other origins (static/js/proof.js).
         "from_elsewhere": request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"},
     }

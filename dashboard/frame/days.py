@@ -34,8 +34,8 @@ class DayRange:
         """Read `since`, `until` and `zone` of a query string; unreadable values are ignored."""
         zone = str(data.get("zone") or "UTC")
         return cls(
-            parse_iso_date(data.get("since")),
-            parse_iso_date(data.get("until")),
+            parse_iso_date_or_none(data.get("since")),
+            parse_iso_date_or_none(data.get("until")),
             zone if find_zone_by_name(zone) else "UTC",
         )
 
@@ -56,7 +56,7 @@ class DayRange:
         return datetime.combine(day, time.min, tzinfo=find_zone_by_name(self.zone)).astimezone(UTC)
 
 
-def parse_iso_date(text: Any) -> date | None:
+def parse_iso_date_or_none(text: Any) -> date | None:
     try:
         return date.fromisoformat(text)
     except (TypeError, ValueError):

@@ -34,7 +34,7 @@ class RedirectToFormPage:
         ):
             return response
         messages.info(request, NOTHING_CHANGED)
-        return redirect(find_form_page_url(request.path))
+        return redirect(form_page_url_or_overview(request.path))
 
 
 def declare_page_of_form_view(page: str) -> Callable[[View], View]:
@@ -51,7 +51,7 @@ def declare_page_of_form_view(page: str) -> Callable[[View], View]:
     return decorate_view
 
 
-def find_form_page_url(path: str) -> str:
+def form_page_url_or_overview(path: str) -> str:
     """Return the URL of the page with the form: the one that the view declares, else the nearest above."""
     match = resolve(path)
     if page := getattr(match.func, "form_page", None):

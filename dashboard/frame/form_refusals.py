@@ -13,7 +13,9 @@ from dashboard.frame.htmx import HtmxHttpRequest
 
 
 @contextmanager
-def catch_refusal_as_message(request: HtmxHttpRequest, *, missing_is_404: bool = False) -> Iterator[None]:
+def add_refusal_message_during_block(
+    request: HtmxHttpRequest, *, missing_is_404: bool = False
+) -> Iterator[None]:
     """Add the reason as a message if an action in the block raises SignalboxError, and leave the block.
 
     With `missing_is_404`, NotFound raises Http404 instead.

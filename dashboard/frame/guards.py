@@ -1,4 +1,4 @@
-"""Decorators that limit a view to a role: `require_viewer`, `require_approver`, `require_admin`.
+"""Decorators that limit a view to a role: `require_viewer_role`, `require_approver`, `require_admin`.
 
 A person who is not signed in is redirected to the sign-in page and back. A signed-in person without the role
 gets a 403 page that names the role.
@@ -17,7 +17,7 @@ from django.utils.http import urlencode
 from django_htmx.http import HttpResponseClientRedirect
 
 from coordinator.identity.declarations import SIGNED_IN, declare_minimum_role
-from coordinator.identity.roles import ADMIN, APPROVER, VIEWER, has_role, highest_role
+from coordinator.identity.roles import ADMIN, APPROVER, VIEWER, has_role, highest_role_of_user
 from coordinator.policy.deciders import decider_book as deciders
 from dashboard.frame.htmx import HtmxHttpRequest
 
@@ -36,7 +36,7 @@ def redirect_to_sign_in(request: HtmxHttpRequest) -> HttpResponse:
 
 def render_role_refusal(request: HttpRequest, needed: str, reason: str = "") -> HttpResponse:
     """Return 403 with a page that names the needed role, the reason, and the person's role."""
-    context = {"needed": needed, "why": reason, "role": highest_role(request.user)}
+    context = {"needed": needed, "why": reason, "role": highest_role_of_user(request.user)}
     return render(request, "errors/role.html", context, status=403)
 
 
@@ -67,7 +67,7 @@ def require_sign_in(view: View[P]) -> View[P]:
     return declare_minimum_role(check_sign_in, SIGNED_IN)
 
 
-def require_viewer(view: View[P]) -> View[P]:
+def require_viewer_role(view: View[P]) -> View[P]:
     return require_role(VIEWER)(view)
 
 

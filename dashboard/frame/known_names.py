@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 
 from coordinator.models import Agent, Runner, Session, UsageDay
-from coordinator.policy.limits.budgets import FOLDER_SEPARATORS, strip_separators
+from coordinator.policy.limits.budgets import FOLDER_SEPARATORS, strip_trailing_folder_separators
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.usage.prices import find_model_price, load_configured_model_prices, normalize_model_name
 
@@ -43,7 +43,7 @@ def is_known_name(kind: str, name: str) -> bool:
         hosts = (Session.objects.filter(hostname=name), Runner.objects.filter(hostname=name))
         return any(host_rows.exists() for host_rows in hosts)
     if kind == "folder":
-        outer = strip_separators(name)
+        outer = strip_trailing_folder_separators(name)
         inner = (Q(project_dir__startswith=outer + end) for end in FOLDER_SEPARATORS)
         return Session.objects.filter(reduce(or_, inner, Q(project_dir=outer))).exists()
     if kind == "model":

@@ -18,7 +18,7 @@ from coordinator.live.fragments import PageFragment
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.models.permissions import RequestStatus
 from coordinator.policy.deciders import decider_book as deciders
-from coordinator.policy.deciders.waiting import is_anything_snoozed, load_waiting_for_person
+from coordinator.policy.deciders.waiting import is_anything_snoozed, load_waiting_and_snoozed_requests
 
 
 class BadgeNumber(NamedTuple):
@@ -83,7 +83,7 @@ class RailGroup:
 
 def build_waiting_badge_number(person: User | AnonymousUser) -> BadgeNumber:
     """Return how many requests wait for the person's decision, without those that they snoozed."""
-    waiting = load_waiting_for_person(person, timezone.now())
+    waiting = load_waiting_and_snoozed_requests(person, timezone.now())
     return BadgeNumber(waiting.waiting_count, own=not waiting.is_shared, changes_at=waiting.returns_at)
 
 

@@ -8,14 +8,14 @@ from django.views.decorators.cache import never_cache
 
 from coordinator.identity.declarations import require_safe
 from coordinator.identity.roles import has_role
-from dashboard.frame.guards import render_role_refusal, require_viewer
+from dashboard.frame.guards import render_role_refusal, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.frame.rail import find_rail_entry_by_key
 
 
 @require_safe
 @never_cache
-@require_viewer
+@require_viewer_role
 def show_rail_badge(request: HtmxHttpRequest, key: str) -> HttpResponse:
     entry = find_rail_entry_by_key(key)
     if entry is None or entry.badge is None:

@@ -9,13 +9,13 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from coordinator.identity.declarations import require_GET
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 
 app_name = "redirects"
 
 
 def build_redirect_view(name: str) -> Callable[..., HttpResponseBase]:
-    return require_GET(require_viewer(RedirectView.as_view(pattern_name=name, query_string=True)))
+    return require_GET(require_viewer_role(RedirectView.as_view(pattern_name=name, query_string=True)))
 
 
 urlpatterns = [

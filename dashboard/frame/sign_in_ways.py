@@ -23,7 +23,7 @@ def store_provider_sign_in(request: HttpRequest, id_token: str, *, until: dateti
     request.session.set_expiry(until)
 
 
-def clear_provider_sign_in(request: HttpRequest) -> None:
+def mark_session_password_signed_in(request: HttpRequest) -> None:
     """Mark the session as signed in with a password, no longer at the provider. Its end does not change."""
     request.session.pop(BY_PROVIDER, None)
 
@@ -36,7 +36,7 @@ def session_provider_name(request: HttpRequest) -> str:
     )
 
 
-def build_provider_sign_out_url(request: HttpRequest) -> str:
+def provider_logout_url_or_empty(request: HttpRequest) -> str:
     """Return the URL that signs the person out at the provider and leads back; empty if there is none."""
     if not session_provider_name(request):
         return ""

@@ -11,12 +11,12 @@ from django.urls import include, path
 from dashboard.frame import converters  # noqa: F401 - registers <text:…> before the modules below use it
 from dashboard.frame.rail_badge import show_rail_badge
 from dashboard.frame.style_view import show_style_guide
-from dashboard.overview.first_steps import dismiss_first_steps, show_first_steps
+from dashboard.overview.first_steps import dismiss_first_steps, show_first_steps_fragment
 from dashboard.overview.views import show_overview
 
 urlpatterns = [
     path("", show_overview, name="overview"),
-    path("first-steps/", show_first_steps, name="first-steps"),
+    path("first-steps/", show_first_steps_fragment, name="first-steps"),
     path("first-steps/dismiss/", dismiss_first_steps, name="first-steps-dismiss"),
     path("rail/<slug:key>/badge/", show_rail_badge, name="rail-badge"),
     path("style/", show_style_guide, name="style"),

@@ -57,7 +57,7 @@ def help_url(target: str) -> str:
     return reverse("help:page", args=[name]) + (f"#{anchor}" if anchor else "")
 
 
-def help_url_explaining_page(request: HttpRequest) -> str:
+def page_help_url_or_empty(request: HttpRequest) -> str:
     """Return the URL of the help about the request's page; empty if there is none."""
     match = request.resolver_match
     target = EXPLAINED.get(match.view_name) if match else None

@@ -92,7 +92,7 @@ def readme_help_list_markdown() -> str:
     )
 
 
-def docs_index_help_markdown() -> str:
+def docs_readme_help_list_markdown() -> str:
     """Return the list of pages for .docs/README.md, with their summaries."""
     return "\n\n".join(
         f"## {subject}\n\n" + "\n".join(f"- [{page.title}]({page.name}.md): {page.summary}" for page in pages)
@@ -102,5 +102,5 @@ def docs_index_help_markdown() -> str:
 
 if __name__ == "__main__":
     sys.stdout.write(
-        f"README.md:\n{readme_help_list_markdown()}\n\n.docs/README.md:\n{docs_index_help_markdown()}\n"
+        f"README.md:\n{readme_help_list_markdown()}\n\n.docs/README.md:\n{docs_readme_help_list_markdown()}\n"
     )

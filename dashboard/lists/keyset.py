@@ -27,7 +27,7 @@ class KeysetPage(Generic[M]):
 
 def load_keyset_page(rows: QuerySet[M], query: QueryDict, size: int = PAGE) -> KeysetPage[M]:
     """Return the page of `?before=ID` or `?after=ID`; without either, the newest rows."""
-    before, after = parse_row_id(query.get("before")), parse_row_id(query.get("after"))
+    before, after = parse_row_id_or_none(query.get("before")), parse_row_id_or_none(query.get("after"))
     if after is not None:
         newer_rows = list(reversed(rows.filter(pk__gt=after).order_by("pk")[: size + 1]))
         has_newer, has_older = len(newer_rows) > size, True
@@ -42,7 +42,7 @@ def load_keyset_page(rows: QuerySet[M], query: QueryDict, size: int = PAGE) -> K
     return KeysetPage(newer_rows, newer, older)
 
 
-def parse_row_id(text: str | None) -> int | None:
+def parse_row_id_or_none(text: str | None) -> int | None:
     """Return the text as an id that fits into the database; None if it is not one."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
 

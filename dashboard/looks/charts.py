@@ -179,7 +179,7 @@ def heat_levels_by_value(values: Iterable[float]) -> dict[float, int]:
     }
 
 
-def build_heat_map(values: Mapping[date, tuple[float, str]], last: date, days: int) -> HeatMap:
+def build_daily_heat_map(values: Mapping[date, tuple[float, str]], last: date, days: int) -> HeatMap:
     """Return the squares of the `days` days up to `last`.
 
     A day's shade is its quartile among days with a value.

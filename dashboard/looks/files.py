@@ -18,7 +18,7 @@ from dashboard.looks.parts import (
     build_output_parts,
     build_text_part,
     extract_output_text_or_none,
-    first_string_of_fields,
+    first_string_field_or_empty,
     format_line_count,
 )
 from dashboard.text import diffs
@@ -27,7 +27,7 @@ SPAN = ("offset", "limit")
 
 
 def build_file_read_call_display(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
-    path = first_string_of_fields(tool_input, *PATHS)
+    path = first_string_field_or_empty(tool_input, *PATHS)
     if not path:
         return None
     file = output.get("file") if isinstance(output, dict) else None
@@ -61,8 +61,8 @@ def describe_line_range(tool_input: dict[str, Any]) -> str:
 
 def build_file_write_call_display(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
     path, text = (
-        first_string_of_fields(tool_input, *PATHS),
-        first_string_of_fields(tool_input, *CONTENTS),
+        first_string_field_or_empty(tool_input, *PATHS),
+        first_string_field_or_empty(tool_input, *CONTENTS),
     )
     if not path:
         return None
@@ -83,7 +83,7 @@ def build_file_write_call_display(name: str, tool_input: dict[str, Any], output:
 def build_file_edit_call_display(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
     fields = InputFields(tool_input)
     changes = fields.pop_text_changes()
-    path = first_string_of_fields(tool_input, *PATHS)
+    path = first_string_field_or_empty(tool_input, *PATHS)
     if not path or not changes:
         return None
     fields.remove_fields(*PATHS)
@@ -140,12 +140,14 @@ def build_write_tool_result_parts(output: Any) -> list[DisplayPart]:
 
 
 def build_file_search_call_display(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
-    pattern = first_string_of_fields(tool_input, "pattern", "query", "regex", "glob_pattern", "search_term")
+    pattern = first_string_field_or_empty(
+        tool_input, "pattern", "query", "regex", "glob_pattern", "search_term"
+    )
     if not pattern:
         return None
-    where = first_string_of_fields(tool_input, "path", "target_directory", "directory")
+    where = first_string_field_or_empty(tool_input, "path", "target_directory", "directory")
     names = output.get("filenames") if isinstance(output, dict) else None
-    content = first_string_of_fields(output, "content") if isinstance(output, dict) else ""
+    content = first_string_field_or_empty(output, "content") if isinstance(output, dict) else ""
     text = extract_output_text_or_none(output)
     if isinstance(names, list) or content:
         files = [str(line) for line in names] if isinstance(names, list) else []
@@ -178,7 +180,7 @@ def build_file_search_call_display(name: str, tool_input: dict[str, Any], output
 def build_directory_listing_call_display(
     name: str, tool_input: dict[str, Any], output: Any
 ) -> CallDisplay | None:
-    path = first_string_of_fields(tool_input, "path", "directory", "relative_workspace_path")
+    path = first_string_field_or_empty(tool_input, "path", "directory", "relative_workspace_path")
     text, fields = extract_output_text_or_none(output), InputFields(tool_input)
     fields.remove_fields("path", "directory")
     return CallDisplay(
@@ -205,7 +207,7 @@ def build_todo_list_call_display(
     rows = [
         (
             str(item.get("status", "pending")),
-            first_string_of_fields(item, "content", "title", "task") or json.dumps(item),
+            first_string_field_or_empty(item, "content", "title", "task") or json.dumps(item),
         )
         for item in items
     ]

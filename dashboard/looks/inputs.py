@@ -91,16 +91,16 @@ class InputFields:
         many = self.left.get("edits")
         changes = []
         if self.exact or not isinstance(many, list):
-            changes += [self.pop_single_text_change()] if self.is_text_change(self.left) else []
+            changes += [self.pop_before_and_after_texts()] if self.is_text_change(self.left) else []
         if (
             isinstance(many, list)
             and 0 < len(many) <= MOST_FACTS
-            and all(map(self.is_only_text_change, many))
+            and all(map(self.has_only_text_change_fields, many))
         ):
-            changes += [InputFields(edit).pop_single_text_change() for edit in self.left.pop("edits")]
+            changes += [InputFields(edit).pop_before_and_after_texts() for edit in self.left.pop("edits")]
         return changes
 
-    def pop_single_text_change(self) -> Change:
+    def pop_before_and_after_texts(self) -> Change:
         texts = ([name for name in names if isinstance(self.left.get(name), str)] for names in (OLD, NEW))
         before, after = (self.left.pop(names[0]) if names else "" for names in texts)
         return before, after
@@ -113,7 +113,7 @@ class InputFields:
         )
         return bool(before and after) if self.exact else bool("".join(before[:1] + after[:1]))
 
-    def is_only_text_change(self, value: Any) -> bool:
+    def has_only_text_change_fields(self, value: Any) -> bool:
         return self.is_text_change(value) and (len(value) == 2 or not self.exact)
 
     def build_remaining_parts(self) -> list[DisplayPart]:

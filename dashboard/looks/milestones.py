@@ -111,7 +111,7 @@ def describe_turn_end(event: TimelineEvent) -> str:
     return f"Turn ended: {end_text}" if end_text else "Turn ended"
 
 
-def new_mode_of_event(event: TimelineEvent) -> str:
+def new_mode_or_empty(event: TimelineEvent) -> str:
     input_value = event.tool_input.value if event.tool_input else None
     return str(input_value.get("to", "")) if isinstance(input_value, dict) else ""
 
@@ -154,7 +154,7 @@ def identifier_to_words(name: str) -> str:
 # Icon, function for the label, and tone; an empty tone depends on whether the event has an error.
 _WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
     "turn_end": ("st-check", describe_turn_end, ""),
-    "mode_changed": ("st-info", lambda event: f"Mode changed: {new_mode_of_event(event)}", "calm"),
+    "mode_changed": ("st-info", lambda event: f"Mode changed: {new_mode_or_empty(event)}", "calm"),
     "agent_message": ("st-info", describe_agent_protocol_message, ""),
     "agent_failed": ("st-warning", lambda _: "The agent failed", "bad"),
     "model_request": ("st-dot", describe_model_request, ""),

@@ -249,7 +249,7 @@ def is_image_block(block: Any) -> bool:
     )
 
 
-def hide_long_base64(value: Any) -> Any:
+def hide_base64_in_json_value(value: Any) -> Any:
     """Return the JSON value with long base64 texts replaced by their size."""
     return json_text.replace_long_base64(value)
 
@@ -268,7 +268,7 @@ def build_value_parts(value: Any, label: str = "Input") -> list[DisplayPart]:
         ]
     if not isinstance(value, dict) or len(value) > MOST_FACTS or not all(map(is_json_scalar, value.values())):
         return [build_json_part(value, label)]
-    value = hide_long_base64(value)
+    value = hide_base64_in_json_value(value)
     long = {
         key: text
         for key, text in value.items()
@@ -289,14 +289,14 @@ def format_json_scalar(value: Any) -> str:
 
 def build_json_part(value: Any, label: str = "") -> DisplayPart:
     if should_draw_full_length():
-        text, complete = json_text.format_json(hide_long_base64(value)), True
+        text, complete = json_text.format_json(hide_base64_in_json_value(value)), True
     else:
-        text, complete = json_text.format_json_beginning_with_flag(value, most=SHOW_CHARACTERS)
+        text, complete = json_text.format_json_beginning_and_completeness(value, most=SHOW_CHARACTERS)
     part = build_text_part(text, kind="code", label=label, language="json")
     return part if complete else replace(part, cut=True)
 
 
-def first_string_of_fields(fields: dict[str, Any], *names: str) -> str:
+def first_string_field_or_empty(fields: dict[str, Any], *names: str) -> str:
     """Return the first of these fields that is a text, else an empty text."""
     return next((fields[name] for name in names if isinstance(fields.get(name), str)), "")
 

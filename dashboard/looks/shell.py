@@ -12,7 +12,7 @@ from dashboard.looks.parts import (
     build_output_parts,
     build_program_output_part,
     extract_output_text_or_none,
-    first_string_of_fields,
+    first_string_field_or_empty,
     format_line_count,
 )
 from dashboard.text.terminal import has_terminal_codes, list_terminal_spans, render_text_to_terminal_screen
@@ -25,15 +25,15 @@ def build_shell_call_display(name: str, tool_input: dict[str, Any], output: Any)
 
     Standard output and standard error are separate parts.
     """
-    command, fields = first_string_of_fields(tool_input, *COMMANDS), InputFields(tool_input)
+    command, fields = first_string_field_or_empty(tool_input, *COMMANDS), InputFields(tool_input)
     if not command:
         return None
     fields.remove_fields("description")
     return CallDisplay(
         icon="terminal",
         name=name,
-        title=first_string_of_fields(tool_input, "description") or command,
-        mono=not first_string_of_fields(tool_input, "description"),
+        title=first_string_field_or_empty(tool_input, "description") or command,
+        mono=not first_string_field_or_empty(tool_input, "description"),
         note=summarize_shell_output(output),
         inputs=[*fields.pop_command_as_parts(), *fields.build_remaining_parts()],
         outputs=build_shell_outputs(output),

@@ -13,7 +13,7 @@ from dashboard.looks.parts import (
     build_output_parts,
     build_text_part,
     extract_output_text_or_none,
-    first_string_of_fields,
+    first_string_field_or_empty,
 )
 
 
@@ -23,7 +23,7 @@ def build_subagent_call_display(name: str, values: dict[str, Any], output: Any) 
     if not prompt:
         return None
     fields.remove_fields("description", "subagent_type")
-    kind = first_string_of_fields(values, "subagent_type", "agent", "agent_name")
+    kind = first_string_field_or_empty(values, "subagent_type", "agent", "agent_name")
     report = (
         extract_output_text_or_none(output.get("content"))
         if isinstance(output, dict)
@@ -35,7 +35,7 @@ def build_subagent_call_display(name: str, values: dict[str, Any], output: Any) 
     return CallDisplay(
         "agents",
         f"{name} · {kind}" if kind else name,
-        title=first_string_of_fields(values, "description") or prompt.strip().partition("\n")[0],
+        title=first_string_field_or_empty(values, "description") or prompt.strip().partition("\n")[0],
         note=describe_subagent_calls_and_tokens(output),
         inputs=[
             *fields.build_parts_of_popped_text(prompt, kind="markdown", label="Prompt"),

@@ -11,7 +11,7 @@ from dashboard.looks.parts import (
     DisplayPart,
     build_output_parts,
     build_text_part,
-    first_string_of_fields,
+    first_string_field_or_empty,
 )
 
 
@@ -27,7 +27,7 @@ def build_web_fetch_call_display(name: str, tool_input: dict[str, Any], output: 
         [build_text_part(answer, kind="markdown", label="Answer")] if answer else build_output_parts(output)
     )
     note = (
-        f"{output['code']} {first_string_of_fields(output, 'codeText')}".strip()
+        f"{output['code']} {first_string_field_or_empty(output, 'codeText')}".strip()
         if isinstance(output, dict) and isinstance(output.get("code"), int)
         else ""
     )
@@ -72,8 +72,8 @@ def build_web_search_result_parts(output: Any) -> list[DisplayPart]:
         hits = result.get("content", [result]) if isinstance(result, dict) else []
         pairs += [
             (
-                first_string_of_fields(hit, "title") or "link",
-                first_string_of_fields(hit, "url"),
+                first_string_field_or_empty(hit, "title") or "link",
+                first_string_field_or_empty(hit, "url"),
             )
             for hit in hits
             if isinstance(hit, dict)

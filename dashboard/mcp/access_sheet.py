@@ -62,7 +62,7 @@ class AccessSheetLine:
     @property
     def verdict_after_temporary_grant(self) -> str:
         """The verdict after a temporary grant on top of another one has ended, like "asked"; else empty."""
-        if self.row is None or not self.verdict.is_by_overriding_grant or self.verdict.grant is None:
+        if self.row is None or not self.verdict.is_by_grant_overriding_grant or self.verdict.grant is None:
             return ""
         if self.verdict.grant.id != self.row.pk or self.verdict.then is None:
             return ""
@@ -131,14 +131,14 @@ def load_agent_sheet(agent_id: str, now: datetime) -> AccessSheet:
     )
 
 
-def load_server_sheet(server_id: str, tool_name: str | None, now: datetime) -> AccessSheet:
+def load_server_agents_sheet(server_id: str, tool_name: str | None, now: datetime) -> AccessSheet:
     """Return the sheet with every agent's slot on a server, or on one of its tools."""
-    agents, labels = list_grantable_agent_ids([server_id]), agent_labels_by_id()
+    agents, labels = list_agent_ids_including_unknown([server_id]), agent_labels_by_id()
     slots: list[Slot] = [(agent, server_id, tool_name) for agent in agents]
     return load_access_sheet(slots, {slot: labels.get(slot[0], slot[0]) for slot in slots}, now)
 
 
-def list_grantable_agent_ids(server_ids: Iterable[str] | None = None) -> list[str]:
+def list_agent_ids_including_unknown(server_ids: Iterable[str] | None = None) -> list[str]:
     """Return the ids of all agents, and of unknown agents that have grants.
 
     With `server_ids`, only grants of these servers count.
@@ -209,17 +209,17 @@ def build_sheet_line(
         [
             row
             for row in rows
-            if build_grant_row_from_model(row).is_live(now) and is_entry_type_consistent_with_tool(row)
+            if build_grant_row_from_model(row).is_live(now) and is_grant_entry_type_consistent(row)
         ]
     )
     own = verdict.grant if verdict.grant is not None and verdict.grant.tool_name == slot[2] else None
     row = next((grant_row for grant_row in live if own is not None and grant_row.pk == own.id), None)
-    choice = INHERIT if row is None else build_grant_row_from_model(row).effective_decision
+    choice = INHERIT if row is None else build_grant_row_from_model(row).decision_while_live
     problems = [
         fault
         for one in rows
         if one in live or not is_expired_grant(one, now)
-        for fault in access.describe_invalid_grant_fields(one)
+        for fault in access.find_grant_field_problems(one)
     ]
     if len(live) > 1:
         wins = {DENY: "a denial wins", ASK: "a grant that asks wins"}.get(choice, "the newest wins")
@@ -230,14 +230,14 @@ def build_sheet_line(
         choice,
         row,
         verdict,
-        grants.compute_grants_version(rows),
+        grants.compute_grant_slot_version(rows),
         title,
         marks,
         list(dict.fromkeys(problems)),
     )
 
 
-def is_entry_type_consistent_with_tool(row: Grant) -> bool:
+def is_grant_entry_type_consistent(row: Grant) -> bool:
     return (row.entry_type == access.TOOL_GRANT) == bool(row.tool_name)
 
 
@@ -291,7 +291,7 @@ def parse_posted_slot(text: str) -> tuple[str, str, str | None, str, str | None]
     return agent_id, server_id, tool_name or None, current, seen_version
 
 
-def load_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantEditLine]:
+def load_edits_with_covered_grants(edits: list[GrantEdit], now: datetime) -> list[GrantEditLine]:
     """Return each edit with the grants that it covers or ends (see GrantEditLine)."""
     slots = grants.load_grant_slots({edit.agent_id for edit in edits}, {edit.server_id for edit in edits})
     lines = []
@@ -299,7 +299,7 @@ def load_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantEd
         live = [
             row
             for row in slots.get(edit.grant_slot, [])
-            if build_grant_row_from_model(row).is_live(now) and is_entry_type_consistent_with_tool(row)
+            if build_grant_row_from_model(row).is_live(now) and is_grant_entry_type_consistent(row)
         ]
         beneath, top = find_grants_remaining_under_edit(edit, live), topmost_grants_of_slot(live)
         hidden = [row for row in live if row not in beneath and row not in top]
@@ -308,10 +308,10 @@ def load_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantEd
 
 
 def serialize_grant_edits(edits: Iterable[GrantEdit]) -> str:
-    return json.dumps([grant_edit_as_json_values(edit) for edit in edits], separators=(",", ":"))
+    return json.dumps([grant_edit_as_json_list(edit) for edit in edits], separators=(",", ":"))
 
 
-def grant_edit_as_json_values(edit: GrantEdit) -> list[Any]:
+def grant_edit_as_json_list(edit: GrantEdit) -> list[Any]:
     until = instants.format_canonical_instant(edit.expires_at) if edit.expires_at else None
     return [*edit.grant_slot, edit.permission, until, edit.justification, edit.seen_version]
 
@@ -343,7 +343,7 @@ def deserialize_grant_edits(text: str) -> list[GrantEdit]:
     return edits
 
 
-def copy_edits_with_current_versions(edits: list[GrantEdit]) -> list[GrantEdit]:
+def copy_edits_filling_missing_versions(edits: list[GrantEdit]) -> list[GrantEdit]:
     """Return the edits, with the current version of the slot added to those without a version.
 
     Edits of cells that were chosen in the matrix have no version.
@@ -361,7 +361,7 @@ def copy_edits_with_current_versions(edits: list[GrantEdit]) -> list[GrantEdit]:
             edit.permission,
             edit.expires_at,
             edit.justification,
-            grants.compute_grants_version(grant_slots.get(edit.grant_slot, [])),
+            grants.compute_grant_slot_version(grant_slots.get(edit.grant_slot, [])),
         )
         for edit in edits
     ]

@@ -51,7 +51,7 @@ class ArgumentField:
         return reveal_invisible_characters(" / ".join(name or '""' for name in self.path))[:LONG_TEXT]
 
     @property
-    def is_always_required(self) -> bool:
+    def is_required_at_every_level(self) -> bool:
         return self.is_required and all(self.owners)
 
 
@@ -233,7 +233,7 @@ def build_argument_field(argument: ArgumentField) -> forms.Field:
     help_text = " ".join(part for part in (text, describe_bounds(argument)) if part)
     options: dict[str, Any] = {
         "label": argument.label,
-        "required": argument.is_always_required,
+        "required": argument.is_required_at_every_level,
         "help_text": escape(help_text),
         "error_messages": {"required": "The tool requires this argument."},
     }

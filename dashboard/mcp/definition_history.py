@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.actions.mcp.tool_revisions import list_tool_revisions
-from coordinator.mcp.servers.tools import format_json_lines
+from coordinator.mcp.servers.tools import indented_json_lines
 from coordinator.models import McpTool, McpToolRevision
 from coordinator.models.mcp import RevisionKind
 from dashboard.text import diffs
@@ -69,7 +69,7 @@ def load_tool_history_context(tool: McpTool, chosen: str) -> dict[str, Any]:
 
 def diff_revision(revision: McpToolRevision, before: dict[str, Any] | None) -> Sequence[diffs.Marked]:
     """Return the diff from `before` to the definition, or all lines if there is no earlier one."""
-    lines = format_json_lines(revision.definition)
+    lines = indented_json_lines(revision.definition)
     if before is None:
         return [(" ", line) for line in lines]
-    return list(diffs.walk_diff_hunks(format_json_lines(before), lines))
+    return list(diffs.walk_diff_hunks(indented_json_lines(before), lines))

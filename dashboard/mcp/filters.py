@@ -46,7 +46,7 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
         return rows
 
     def filter_grants_by_permission(self, rows: Rows, _name: str, word: str) -> Rows:
-        return rows.with_effective_permission(word)  # type: ignore[attr-defined,no-any-return]
+        return rows.filter_by_effective_permission(word)  # type: ignore[attr-defined,no-any-return]
 
     def filter_by_grant_state(self, rows: Rows, _name: str, state: str) -> Rows:
         return filter_grants_by_state(rows, state, timezone.now())
@@ -58,7 +58,7 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
         servers = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
         used = {
             (agent, call_count.server_id, call_count.tool_name)
-            for call_count in calls.count_tool_calls_by_agent_since(start, servers)
+            for call_count in calls.list_tool_call_counts_since(start, servers)
             for agent in (call_count.agent_id, call_count.agent_name)
         }
         pairs = {(agent, server) for agent, server, _ in used}

@@ -42,11 +42,11 @@ class CredentialLine:
     set_at: Any
 
 
-def build_gateway_context(server: McpServer, now: datetime) -> dict[str, Any]:
+def build_server_gateway_context(server: McpServer, now: datetime) -> dict[str, Any]:
     """Return the template context of the page's parts about the gateway."""
     upstream = McpUpstream.objects.filter(pk=server.name).first()
     on = upstream is not None and upstream.enabled
-    rows = figures.load_server_tool_statistics(server.name, now)
+    rows = figures.list_server_tool_statistics(server.name, now)
     return {
         "gateway": {
             "upstream": upstream,
@@ -57,12 +57,12 @@ def build_gateway_context(server: McpServer, now: datetime) -> dict[str, Any]:
             "address": f"{settings.AGENT_URL}/mcp/{quote(server.name, safe='')}",
             "command_line": mask_command_line(server),
             "seen": commands.hash_server_command(server),
-            "unaccepted": find_unaccepted_command_digest(server, upstream),
+            "unaccepted": unaccepted_command_digest_or_empty(server, upstream),
             "isolation": build_isolation_facts(upstream),
             "may_start": server.command in settings.DISCOVERY_COMMANDS,
             "figures": rows,
             "charts": call_charts.load_call_charts_or_none(server.name, now) if rows else None,
-            "last_errors": list_last_errors(server.name, rows),
+            "last_errors": list_last_errors_of_tools(server.name, rows),
             "processes": list(McpProcess.objects.filter(server_id=server.name).order_by("caller")[:20]),
         },
         "credentials": list_server_credentials(server.name),
@@ -70,7 +70,7 @@ def build_gateway_context(server: McpServer, now: datetime) -> dict[str, Any]:
     }
 
 
-def list_last_errors(server_id: str, rows: list[figures.ToolFigures]) -> list[call_charts.LastError]:
+def list_last_errors_of_tools(server_id: str, rows: list[figures.ToolFigures]) -> list[call_charts.LastError]:
     """Return the last error of each tool that failed within the statistics' period, newest first."""
     failed = [row.tool for row in rows if row.outcomes["error"] or row.outcomes["failed"]]
     if not failed:
@@ -132,10 +132,10 @@ def mask_command_line(server: McpServer) -> str:
     return shlex.join([server.command, *mask_command_arguments(map(str, args))])
 
 
-def find_unaccepted_command_digest(server: McpServer, upstream: McpUpstream | None) -> str:
+def unaccepted_command_digest_or_empty(server: McpServer, upstream: McpUpstream | None) -> str:
     """Return the digest of the command if an admin must accept it before a start; else an empty text."""
     starts = upstream is not None and upstream.enabled and upstream.transport == Transport.STDIO
-    if upstream is None or not starts or commands.is_command_accepted(server, upstream):
+    if upstream is None or not starts or commands.has_admin_accepted_command(server, upstream):
         return ""
     return commands.hash_server_command(server)
 

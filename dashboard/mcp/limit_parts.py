@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from coordinator.actions.mcp.call_limits import CallLimitSettings, build_call_limit_settings
+from coordinator.actions.mcp.call_limits import CallLimitSettings, call_limit_settings_of_row
 from coordinator.actions.mcp.result_cache import list_valid_cached_results
 from coordinator.lib.sizes import format_byte_count
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
@@ -28,8 +28,8 @@ class LimitFact:
 def build_limits_context(server_id: str, tool_name: str, now: datetime) -> dict[str, Any]:
     """Return the template context of the limits of a server, or of a tool if `tool_name` is not empty."""
     rows = {row.tool_name: row for row in McpCallLimit.objects.filter(server_id=server_id)}
-    own = build_call_limit_settings(rows.get(tool_name))
-    server = build_call_limit_settings(rows.get(WHOLE_SERVER))
+    own = call_limit_settings_of_row(rows.get(tool_name))
+    server = call_limit_settings_of_row(rows.get(WHOLE_SERVER))
     upstream = McpUpstream.objects.filter(pk=server_id).first()
     return {
         "limits": {
@@ -43,7 +43,7 @@ def build_limits_context(server_id: str, tool_name: str, now: datetime) -> dict[
             "marks": "" if own.marks_addresses is None else "yes" if own.marks_addresses else "no",
             "server_marks": server.marks_addresses is not False,
             "server_masks": bool(server.masks_secrets),
-            "breaker": build_circuit_breaker_facts(server_id, server, now) if not tool_name else None,
+            "breaker": build_breaker_facts_or_none(server_id, server, now) if not tool_name else None,
             "cache": build_cache_facts(server_id, tool_name, own, server, now),
         }
     }
@@ -124,7 +124,7 @@ class BreakerFacts:
     last_failed_at: Any = None
 
 
-def build_circuit_breaker_facts(
+def build_breaker_facts_or_none(
     server_id: str, server: CallLimitSettings, now: datetime
 ) -> BreakerFacts | None:
     if server.breaker_failures is None or server.breaker_seconds is None:

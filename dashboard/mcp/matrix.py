@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 from coordinator.mcp.servers import tools as mcp_tools
 from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.policy.grants import access
-from dashboard.mcp.access_sheet import describe_verdict_source, list_grantable_agent_ids
+from dashboard.mcp.access_sheet import describe_verdict_source, list_agent_ids_including_unknown
 
 MOST_ROWS, MOST_COLUMNS = 60, 80
 ROWS, COLUMNS = 30, 40
@@ -109,7 +109,7 @@ def load_filtered_matrix_axes(
     labels = agent_labels_by_id()
     names = [
         name
-        for name in list_grantable_agent_ids()
+        for name in list_agent_ids_including_unknown()
         if contains_all_words(f"{name} {labels.get(name, '')}", agents)
     ]
     servers = [server] if server else list(access.load_default_policies_by_server(now))
@@ -130,7 +130,7 @@ def load_tool_names_by_server(servers: list[str], now: datetime) -> dict[str, li
     key = f"mcp-seen:{hash(tuple(servers))}"
     cached_tools = cache.get(key)
     if cached_tools is None:
-        cached_tools = mcp_tools.find_recently_called_tools(servers, now)
+        cached_tools = mcp_tools.find_recently_called_server_tools(servers, now)
         cache.set(key, cached_tools, SEEN_TOOLS_CACHE_SECONDS)
     tools_by_server = {
         name: set(tools) for name, tools in mcp_tools.collect_tool_names_by_server(servers).items()

@@ -15,7 +15,7 @@ from coordinator.identity.roles import ADMIN, has_role
 from coordinator.models import McpAccessToken, McpAgentPerson, McpAuthorization, McpServer, McpUpstream
 from coordinator.models.gateway import Transport
 from coordinator.models.upstream_sign_ins import SignInMode
-from dashboard.mcp.access_sheet import list_grantable_agent_ids
+from dashboard.mcp.access_sheet import list_agent_ids_including_unknown
 
 MOST_SHOWN = 100  # sign-ins, agents or people on one page
 
@@ -93,7 +93,7 @@ def build_sign_in_context(server: McpServer, user: User | AnonymousUser) -> dict
         context |= {
             "agent_people": list_agents_with_chosen_person(),
             "people": User.objects.filter(is_active=True).order_by("username")[:MOST_SHOWN],
-            "agent_ids": list_grantable_agent_ids()[:MOST_SHOWN] if is_admin else [],
+            "agent_ids": list_agent_ids_including_unknown()[:MOST_SHOWN] if is_admin else [],
         }
     return {"sign_in": context}
 

@@ -61,7 +61,7 @@ class GrantTable(tables.Table):  # type: ignore[misc] # the library has no types
         return isinstance(row.expires_at, datetime) and row.expires_at <= self.now
 
     def draw_grant_cell(self, name: str, row: Grant) -> SafeString:
-        problems = access.describe_invalid_grant_fields(row)
+        problems = access.find_grant_field_problems(row)
         if row.server_id not in self.servers:
             problems.append("denies: this server does not exist")
         if row.agent_id not in self.agent_labels:

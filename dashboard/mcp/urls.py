@@ -22,14 +22,14 @@ from dashboard.mcp.views import tool_trials as mcp_trials
 app_name = "mcp"
 urlpatterns = [
     path("", mcp_servers.list_mcp_servers_view, name="list"),
-    path("unknown/", mcp_servers.list_unknown_mcp_servers, name="unknown"),
+    path("unknown/", mcp_servers.list_unknown_mcp_servers_view, name="unknown"),
     path("add/", mcp_servers.add_mcp_server_view, name="add"),
     path("servers/<text:name>/", mcp_servers.show_mcp_server, name="server"),
     path("edit/<text:name>/", mcp_servers.edit_mcp_server, name="edit"),
     path("switch/<text:name>/", mcp_servers.enable_or_disable_mcp_server, name="switch"),
     path("delete/<text:name>/", mcp_servers.delete_mcp_server_view, name="delete"),
     path("paste/<text:name>/", mcp_servers.import_pasted_tools, name="paste"),
-    path("discover/<text:name>/", mcp_servers.discover_and_import_mcp_tools, name="discover"),
+    path("discover/<text:name>/", mcp_servers.start_server_and_import_tools, name="discover"),
     path("credentials/set/<text:name>/", mcp_gateway.save_server_credential_view, name="credential-set"),
     path(
         "credentials/remove/<text:name>/", mcp_gateway.delete_server_credential_view, name="credential-remove"
@@ -53,7 +53,11 @@ urlpatterns = [
     path("collections/add/", mcp_collections.add_collection_view, name="add-collection"),
     path("collections/of/<text:name>/", mcp_collections.show_collection, name="collection"),
     path("collections/save/<text:name>/", mcp_collections.save_collection_view, name="save-collection"),
-    path("collections/delete/<text:name>/", mcp_collections.delete_collection_view, name="delete-collection"),
+    path(
+        "collections/delete/<text:name>/",
+        mcp_collections.delete_tool_collection_view,
+        name="delete-collection",
+    ),
     path("tool/describe/", mcp_shown.save_short_tool_description_view, name="describe"),
     path("limits/save/", mcp_limits.save_call_limits_view, name="save-limits"),
     path("limits/close/", mcp_limits.close_circuit_breaker_view, name="close-breaker"),

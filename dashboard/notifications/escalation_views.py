@@ -31,9 +31,9 @@ def add_escalation_step_view(request: HtmxHttpRequest) -> HttpResponse:
     if not (minutes.isascii() and minutes.isdecimal() and len(minutes) < 6):
         messages.error(request, "Choose a number of minutes, 0 for at once.")
         return redirect("approvals:escalation")
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         notifications.create_escalation_step(
-            user=user_of_admin_request(request),
+            user=signed_in_admin_of_request(request),
             after_minutes=int(minutes),
             whom=request.POST.get("whom", "")[:200],
             now=timezone.now(),
@@ -46,12 +46,14 @@ def add_escalation_step_view(request: HtmxHttpRequest) -> HttpResponse:
 @declare_page_of_form_view("approvals:escalation")
 @require_admin
 def delete_escalation_step_view(request: HtmxHttpRequest, step_id: int) -> HttpResponse:
-    with refusals.catch_refusal_as_message(request):
-        notifications.remove_escalation_step(step_id, user=user_of_admin_request(request), now=timezone.now())
+    with refusals.add_refusal_message_during_block(request):
+        notifications.remove_escalation_step(
+            step_id, user=signed_in_admin_of_request(request), now=timezone.now()
+        )
         messages.success(request, "The step was removed.")
     return redirect("approvals:escalation")
 
 
-def user_of_admin_request(request: HtmxHttpRequest) -> User:
+def signed_in_admin_of_request(request: HtmxHttpRequest) -> User:
     assert isinstance(request.user, User)
     return request.user

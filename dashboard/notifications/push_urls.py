@@ -15,7 +15,7 @@ urlpatterns = [
     path("push/waiting/", push.waiting_requests_json_view, name="waiting"),
     path("push/key/", push.get_or_create_vapid_key_view, name="key"),
     path("push/subscribe/", push.save_push_subscription, name="subscribe"),
-    path("push/renew/", push.renew_push_subscription, name="renew"),
+    path("push/renew/", push.renew_push_subscription_sign_in, name="renew"),
     path("push/deny/", push.deny_request_from_notification, name="deny"),
     path("push/answer/", push.answer_question_from_notification, name="answer"),
 ]

@@ -56,7 +56,7 @@ def waiting_requests_json_view(request: HtmxHttpRequest) -> HttpResponse:
     Denying from a notification needs this token in addition to the proof of the browser.
     """
     now = timezone.now()
-    rows = decidable_waiting_requests(user_of_push_request(request), now).order_by("-id")
+    rows = decidable_waiting_requests(push_request_signed_in_user(request), now).order_by("-id")
     push_payload = {
         "at": now.isoformat(),
         "count": rows.count(),
@@ -86,7 +86,7 @@ def save_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
     replaces = form.get("replaces", "")
     try:
         target = push.subscribe_push_device(
-            user=user_of_push_request(request),
+            user=push_request_signed_in_user(request),
             address=form.get("endpoint", ""),
             p256dh=form.get("p256dh", ""),
             auth=form.get("auth", ""),
@@ -104,14 +104,16 @@ def save_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_POST
 @require_sign_in
-def renew_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
+def renew_push_subscription_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Bind this browser's subscription to the new sign-in, and return as JSON whether it is still valid.
 
     Every signed-in person may do this. The device ends if it belonged to another person, or if this person
     may not decide requests.
     """
     target = push.renew_push_device_sign_in(
-        user=user_of_push_request(request), address=request.POST.get("endpoint", ""), now=timezone.now()
+        user=push_request_signed_in_user(request),
+        address=request.POST.get("endpoint", ""),
+        now=timezone.now(),
     )
     if target is not None:
         devices.store_push_device_in_session(request, target)
@@ -127,7 +129,7 @@ def deny_request_from_notification(request: HtmxHttpRequest) -> HttpResponse:
         if not request_id or not judged:
             raise UnprocessableRequest("The denial does not say what the notification showed.")
         approvals.decide_request(
-            request_id, person=user_of_push_request(request), verdict="denied", judged=judged
+            request_id, person=push_request_signed_in_user(request), verdict="denied", judged=judged
         )
     except SignalboxError as refusal:
         return build_push_refusal_response(refusal)
@@ -144,7 +146,9 @@ def answer_question_from_notification(request: HtmxHttpRequest) -> HttpResponse:
         if not request_id or not judged or not (choice.isascii() and choice.isdigit() and len(choice) < 4):
             raise UnprocessableRequest("The answer does not say what the notification showed.")
         answer = approvals.RequestAnswer([SubmittedAnswer((int(choice),))])
-        approvals.answer_request(request_id, answer, person=user_of_push_request(request), judged=judged)
+        approvals.answer_request(
+            request_id, answer, person=push_request_signed_in_user(request), judged=judged
+        )
     except SignalboxError as refusal:
         return build_push_refusal_response(refusal)
     return HttpResponse(status=204)
@@ -154,6 +158,6 @@ def build_push_refusal_response(refusal: SignalboxError) -> HttpResponse:
     return JsonResponse({"detail": str(refusal.detail)}, status=refusal.status)
 
 
-def user_of_push_request(request: HtmxHttpRequest) -> User:
+def push_request_signed_in_user(request: HtmxHttpRequest) -> User:
     assert isinstance(request.user, User)
     return request.user

@@ -67,7 +67,7 @@ def add_notification_address_view(request: HtmxHttpRequest) -> HttpResponse:
     posted = request.POST
     try:
         notification_target = notifications.create_notification_target(
-            user=user_of_approver_request(request),
+            user=signed_in_approver_of_request(request),
             kind=posted.get("kind", ""),
             address=posted.get("address", "")[:4000],
             name=posted.get("name", "")[:200],
@@ -85,8 +85,8 @@ def add_notification_address_view(request: HtmxHttpRequest) -> HttpResponse:
 @declare_page_of_form_view("approvals:notifications")
 @require_approver
 def delete_notification_address_view(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
-    with refusals.catch_refusal_as_message(request):
-        notifications.remove_notification_address(target_id, user=user_of_approver_request(request))
+    with refusals.add_refusal_message_during_block(request):
+        notifications.remove_notification_address(target_id, user=signed_in_approver_of_request(request))
         messages.success(request, "The address was removed.")
     return redirect("approvals:notifications")
 
@@ -95,13 +95,13 @@ def delete_notification_address_view(request: HtmxHttpRequest, target_id: int) -
 @declare_page_of_form_view("approvals:notifications")
 @require_approver
 def send_test_notification_view(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
-    with refusals.catch_refusal_as_message(request):
-        notifications.queue_test_notification(target_id, user=user_of_approver_request(request))
+    with refusals.add_refusal_message_during_block(request):
+        notifications.queue_test_notification(target_id, user=signed_in_approver_of_request(request))
         messages.success(request, "A test is being sent. The log below shows the result.")
     return redirect("approvals:notifications")
 
 
-def parse_limit_percent(text: str) -> int | None:
+def parse_limit_percent_or_zero(text: str) -> int | None:
     """Return the limit in percent.
 
     An empty text means no limit and returns None. Text that is not a number returns 0, which the action
@@ -117,13 +117,13 @@ def parse_limit_percent(text: str) -> int | None:
 def set_address_topics(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     """Set which requests an address is notified of."""
     posted = request.POST
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         notifications.set_notification_filter(
             target_id,
-            user=user_of_approver_request(request),
+            user=signed_in_approver_of_request(request),
             about=posted.get("about", ""),
             patterns=posted.get("patterns", "")[:2000],
-            limit_percent=parse_limit_percent(posted.get("limit_percent", "")),
+            limit_percent=parse_limit_percent_or_zero(posted.get("limit_percent", "")),
         )
         messages.success(request, "Saved. It applies to new requests.")
     return redirect("approvals:notifications")
@@ -134,13 +134,13 @@ def set_address_topics(request: HtmxHttpRequest, target_id: int) -> HttpResponse
 def save_or_clear_quiet_hours(request: HtmxHttpRequest) -> HttpResponse:
     """Set or end the person's quiet hours."""
     posted, now = request.POST, timezone.now()
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         if "clear" in posted:
-            notifications.clear_quiet_hours(user=user_of_approver_request(request), now=now)
+            notifications.clear_quiet_hours(user=signed_in_approver_of_request(request), now=now)
             messages.success(request, "Quiet hours removed. Messages that were held back are sent now.")
         else:
             hours = notifications.set_quiet_hours(
-                user=user_of_approver_request(request),
+                user=signed_in_approver_of_request(request),
                 begins=posted.get("begins", "")[:20],
                 ends=posted.get("ends", "")[:20],
                 zone=posted.get("time_zone", "")[:100],
@@ -156,7 +156,7 @@ def save_unguarded_call_notifications(request: HtmxHttpRequest) -> HttpResponse:
     """Switch the person's notifications about calls without a guard on or off."""
     notify = "notify" in request.POST
     notifications.set_unguarded_call_notifications(
-        user=user_of_approver_request(request), notify=notify, now=timezone.now()
+        user=signed_in_approver_of_request(request), notify=notify, now=timezone.now()
     )
     message = (
         "You are notified of calls without a guard."
@@ -167,6 +167,6 @@ def save_unguarded_call_notifications(request: HtmxHttpRequest) -> HttpResponse:
     return redirect("approvals:notifications")
 
 
-def user_of_approver_request(request: HtmxHttpRequest) -> User:
+def signed_in_approver_of_request(request: HtmxHttpRequest) -> User:
     assert isinstance(request.user, User)
     return request.user

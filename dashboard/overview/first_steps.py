@@ -24,7 +24,7 @@ from coordinator.models import ApiKey, AuditLog, Invitation, ToolRule
 from coordinator.policy.deciders.decider_book import can_user_edit_policy
 from dashboard.connections.received import list_sessions_without_probes
 from dashboard.frame.form_page_redirects import declare_page_of_form_view
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
 
 HINT = "first steps"
@@ -91,15 +91,15 @@ def build_first_steps_context(request: HtmxHttpRequest, now: datetime) -> dict[s
 
 @require_safe
 @never_cache
-@require_viewer
-def show_first_steps(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer_role
+def show_first_steps_fragment(request: HtmxHttpRequest) -> HttpResponse:
     """Render the current list as a fragment, which replaces the one on the overview."""
     return render(request, "overview/_first_steps.html", build_first_steps_context(request, timezone.now()))
 
 
 @require_POST
 @declare_page_of_form_view("overview")
-@require_viewer
+@require_viewer_role
 @declare_request_body_allowance(SMALL)
 def dismiss_first_steps(request: HtmxHttpRequest) -> HttpResponse:
     assert isinstance(request.user, User)

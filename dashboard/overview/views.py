@@ -16,13 +16,13 @@ from coordinator.models import McpTool, PermissionRequest
 from coordinator.models.agent_names import LinkedAgent
 from coordinator.operations.doctor import shared_user
 from coordinator.policy.deciders import decider_book as deciders
-from coordinator.policy.deciders.waiting import load_waiting_for_person
+from coordinator.policy.deciders.waiting import load_waiting_and_snoozed_requests
 from coordinator.policy.requests.approvals import requester_name
 from coordinator.policy.requests.request_headlines import RequestAct, build_permission_request_headline
 from coordinator.sessions.board import load_session_board
 from coordinator.sessions.overview import load_dashboard_overview
 from dashboard.approvals.cards import load_linked_agents_by_request
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.overview.attention_items import list_things_needing_attention
 from dashboard.overview.first_steps import build_first_steps_context
@@ -42,7 +42,7 @@ class RequestLine:
 
 @require_safe
 @vary_on_headers("HX-Request")
-@require_viewer
+@require_viewer_role
 def show_overview(request: HtmxHttpRequest) -> HttpResponse:
     """Show the counts and the latest rows. htmx requests the body alone after a change."""
     template = "overview/_body.html" if wants_fragment(request) else "overview/overview.html"
@@ -50,7 +50,7 @@ def show_overview(request: HtmxHttpRequest) -> HttpResponse:
     shared = shared_user.cached_shared_user_problem() if is_admin else None
     now = timezone.now()
     book = deciders.load_decider_book(now)
-    waiting = load_waiting_for_person(request.user, now, book=book)
+    waiting = load_waiting_and_snoozed_requests(request.user, now, book=book)
     everything = PermissionRequest.objects.awaiting_decision(now).count()
     overview = load_dashboard_overview(now, waiting=waiting.requests)
     number = overview.waiting_requests

@@ -97,7 +97,7 @@ def find_destination_groups(
     groups = [
         DestinationGroup("Pages", find_page_destinations(words, rail, user)),
         DestinationGroup("Actions", filter_pages_by_role_and_query(words, ACTIONS, user)),
-        DestinationGroup("Requests", find_permission_request_destinations(query.strip())),
+        DestinationGroup("Requests", find_request_destinations_by_id(query.strip())),
         DestinationGroup("Sessions", find_session_destinations(words)),
     ]
     if words:
@@ -136,7 +136,7 @@ def has_all_words(text: str, words: list[str]) -> bool:
     return all(word in folded for word in words)
 
 
-def find_permission_request_destinations(query: str) -> list[Destination]:
+def find_request_destinations_by_id(query: str) -> list[Destination]:
     """Return the permission request with exactly this id, or an empty list."""
     if not PermissionRequest.objects.filter(request_id=query).exists():
         return []

@@ -9,7 +9,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.declarations import require_safe
 from dashboard.frame.context import build_rail_items
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.palette.destinations import find_destination_groups
 
@@ -19,7 +19,7 @@ MAX_QUERY_CHARACTERS = 200
 @require_safe
 @never_cache
 @vary_on_headers("HX-Request")
-@require_viewer
+@require_viewer_role
 def show_palette(request: HtmxHttpRequest) -> HttpResponse:
     """Show the destinations that match `q`.
 

@@ -17,7 +17,7 @@ from coordinator.actions.people import invitations, users
 from coordinator.errors import SignalboxError
 from coordinator.identity import browser_secrets
 from coordinator.identity.declarations import declare_anonymous_access, require_http_methods, require_POST
-from coordinator.identity.passkeys import find_passkey_address_problem
+from coordinator.identity.passkeys import passkey_address_problem_or_empty
 from dashboard.accounts.passkey_views import begin_passkey_and_build_response
 from dashboard.accounts.views import BACKEND, set_sign_in_device_cookie
 from dashboard.frame.browser_proof_middleware import NEW, allow_post_without_browser_proof, client_address
@@ -111,6 +111,6 @@ def render_join_page(
         "is_valid": invitation is not None,
         "refusal": invitations.NOT_VALID,
         "is_signed_in": request.user.is_authenticated,
-        "passkey_problem": find_passkey_address_problem(request.scheme or "", request.get_host()),
+        "passkey_problem": passkey_address_problem_or_empty(request.scheme or "", request.get_host()),
     }
     return render(request, "people/join.html", context, status=status if invitation else 409)

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db.models import OuterRef, QuerySet, Subquery, TextField, Value
 from django.db.models.functions import Cast, Concat
 
-from coordinator.actions.people.users import find_group_role
+from coordinator.actions.people.users import group_role_or_empty
 from coordinator.identity.roles import ADMIN
 from coordinator.models import AuditLog, Invitation, Passkey, ProviderIdentity
 
@@ -48,7 +48,7 @@ def load_person_rows(people: list[User], session_counts: Counter[str]) -> list[P
     return [
         PersonRow(
             user=person,
-            role=ADMIN if person.is_superuser else find_group_role(person),
+            role=ADMIN if person.is_superuser else group_role_or_empty(person),
             sign_in_ways=list_sign_in_method_labels(
                 person, passkey_counts[person.pk], person.pk in at_provider
             ),

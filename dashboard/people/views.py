@@ -23,7 +23,7 @@ from coordinator.identity.declarations import require_POST, require_safe
 from coordinator.identity.session_store import count_sessions_by_person
 from coordinator.lib.body_limits import SMALL, declare_request_body_allowance
 from coordinator.models import Invitation
-from dashboard.frame.form_refusals import catch_refusal_as_message
+from dashboard.frame.form_refusals import add_refusal_message_during_block
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.people.forms import InvitationForm, RoleForm
@@ -104,7 +104,7 @@ def render_people_page(
 @declare_request_body_allowance(SMALL)
 def revoke_invitation_view(request: HtmxHttpRequest, invitation_id: int) -> HttpResponse:
     assert isinstance(request.user, User)
-    with catch_refusal_as_message(request):
+    with add_refusal_message_during_block(request):
         invitations.revoke_invitation(invitation_id, user=request.user, now=timezone.now())
         messages.success(request, "The invitation is revoked.")
     return redirect("people:list")
@@ -175,7 +175,7 @@ def sign_out_person_view(request: HtmxHttpRequest, user_id: int) -> HttpResponse
 @declare_request_body_allowance(SMALL)
 def deactivate_person_view(request: HtmxHttpRequest, user_id: int) -> HttpResponse:
     def deactivate_chosen_person(**common: Any) -> str:
-        user = membership.deactivate_person(user_id, **common)
+        user = membership.deactivate_account_and_end_sessions(user_id, **common)
         return f"{user.username} is deactivated and signed out."
 
     return run_action_and_redirect_to_person(request, user_id, deactivate_chosen_person)
@@ -198,7 +198,7 @@ def run_action_and_redirect_to_person(
 
     The next page shows the message that `action` returned, or the reason for a refusal.
     """
-    with catch_refusal_as_message(request, missing_is_404=True):
+    with add_refusal_message_during_block(request, missing_is_404=True):
         messages.success(request, action(by=request.user, now=timezone.now()))
     if not request.user.is_authenticated:  # the administrator ended the current session
         return redirect("accounts:login")

@@ -140,7 +140,7 @@ class PluginDetails:
         return plugins.compute_plugin_version(self.setting) if self.setting else ""
 
     @property
-    def unreadable_permissions(self) -> str:
+    def unreadable_permissions_text(self) -> str:
         """The stored value of the permissions if it is not a list, else an empty text."""
         allowed_permissions = self.setting.allowed_permissions if self.setting else None
         if allowed_permissions is None or isinstance(allowed_permissions, list):
@@ -157,7 +157,7 @@ class PluginDetails:
         return bool(self.agents or self.configs or self.values_count or self.runtime)
 
     @property
-    def grantable_permissions(self) -> list[PluginPermissionLine]:
+    def supported_permissions_not_granted(self) -> list[PluginPermissionLine]:
         return [
             permission
             for permission in self.permissions

@@ -15,7 +15,7 @@ from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_POST, require_safe
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.form_page_redirects import declare_page_of_form_view
-from dashboard.frame.guards import require_admin, require_approver, require_policy_editor, require_viewer
+from dashboard.frame.guards import require_admin, require_approver, require_policy_editor, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.lists.status_facets import build_status_facets
 from dashboard.plugins.rows import load_plugin_details, load_plugin_rows
@@ -26,7 +26,7 @@ LABELS = {"unknown": "Not registered"}
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def list_plugins(request: HtmxHttpRequest) -> HttpResponse:
     search_text, state = request.GET.get("q", "")[:200], request.GET.get("state", "")
     rows = [
@@ -49,7 +49,7 @@ def plugin_row_matches_search_text(row: Any, words: str) -> bool:
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_plugin(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
     """Show a plugin's page. An unknown id also has a page, with a note that it is not registered."""
     query_values = {name: request.GET.get(name, "")[:500] for name in ("prefix", "after")}
@@ -118,7 +118,7 @@ def run_action_and_redirect_to_plugin(
 
     The next page shows the message that `act` returned, or the reason for a refusal.
     """
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         message = act(
             actor=person_actor(request.user),
             seen_version=request.POST.get("version") or None,

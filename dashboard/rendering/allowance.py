@@ -47,7 +47,7 @@ class RenderingAllowance:
 _current: ContextVar[RenderingAllowance | None] = ContextVar("allowance", default=None)
 
 
-def current_or_new_allowance() -> RenderingAllowance:
+def allowance_of_block_or_new() -> RenderingAllowance:
     """Return the allowance of the current block, or a new one outside such a block."""
     return _current.get() or RenderingAllowance()
 

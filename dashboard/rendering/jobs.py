@@ -78,7 +78,7 @@ Answer = tuple[Facts, bytes]
 def run_markdown_job(_facts: Facts, body: bytes) -> Answer:
     with limit_cpu_time_during_block(MARKDOWN_SECONDS):
         clean = nh3.clean(
-            build_markdown_parser().render(decode_text_with_surrogates(body)),
+            build_markdown_parser().render(decode_utf8_passing_surrogates(body)),
             tags=_TAGS,
             attributes=_ATTRIBUTES,
             set_tag_attribute_values={"pre": {"tabindex": "0"}},  # a keyboard scrolls what is wide
@@ -99,7 +99,7 @@ def run_documentation_page_job(facts: Facts, body: bytes) -> Answer:
     environment = {name: str(facts[name]) for name in ("base", "pages", "scheme")}
     with limit_cpu_time_during_block(MARKDOWN_SECONDS):
         clean = nh3.clean(
-            build_documentation_parser().render(decode_text_with_surrogates(body), environment),
+            build_documentation_parser().render(decode_utf8_passing_surrogates(body), environment),
             tags=_DOCUMENT_TAGS,
             attributes=_DOCUMENT_ATTRIBUTES,
             set_tag_attribute_values={"pre": {"tabindex": "0"}},
@@ -119,11 +119,11 @@ def run_syntax_highlighting_job(facts: Facts, body: bytes) -> Answer:
         return {"known": False}, b""
     with limit_cpu_time_during_block(COLOUR_SECONDS):
         return {"known": True}, encode_text_replacing_surrogates(
-            highlight_with_pygments(decode_text_with_surrogates(body), lexer)
+            highlight_with_pygments(decode_utf8_passing_surrogates(body), lexer)
         )
 
 
-def run_diff_job(_facts: Facts, body: bytes) -> Answer:
+def run_diff_opcodes_job(_facts: Facts, body: bytes) -> Answer:
     """Return difflib's opcodes between two lists of lines. Input and output are JSON."""
     before, after = json.loads(body)
     with limit_cpu_time_during_block(DIFF_SECONDS):
@@ -136,7 +136,7 @@ def run_no_op_job(_facts: Facts, _body: bytes) -> Answer:
     return {}, b""
 
 
-def decode_text_with_surrogates(body: bytes) -> str:
+def decode_utf8_passing_surrogates(body: bytes) -> str:
     return body.decode("utf-8", "surrogatepass")
 
 
@@ -154,11 +154,11 @@ def build_markdown_parser() -> MarkdownIt:
     # A link is shown instead.
     options = {"html": False, "linkify": False, "highlight": highlight_fence}
     parser = MarkdownIt("commonmark", options).enable("table").enable("strikethrough").disable("image")
-    parser.core.ruler.push("aligned_cells", align_table_cells)
+    parser.core.ruler.push("aligned_cells", set_table_cell_alignment)
     return parser
 
 
-def align_table_cells(state: StateCore) -> None:
+def set_table_cell_alignment(state: StateCore) -> None:
     """Set a column's alignment as an attribute, because the sanitizer removes styles."""
     for token in state.tokens:
         style = token.attrGet("style") if token.type in ("th_open", "td_open") else None
@@ -170,10 +170,10 @@ def align_table_cells(state: StateCore) -> None:
 def build_documentation_parser() -> MarkdownIt:
     options = {"html": False, "linkify": False, "highlight": highlight_fence}
     parser = MarkdownIt("commonmark", options).enable("table").enable("strikethrough")
-    parser.core.ruler.push("aligned_cells", align_table_cells)
+    parser.core.ruler.push("aligned_cells", set_table_cell_alignment)
     parser.core.ruler.push("heading_anchors", _set_heading_anchors)
-    parser.core.ruler.push("document_links", _rewrite_links)
-    parser.add_render_rule("image", _render_picture)
+    parser.core.ruler.push("document_links", _rewrite_links_to_help_pages)
+    parser.add_render_rule("image", _render_picture_in_scheme)
     # A wide table scrolls inside this element, also with the keyboard.
     parser.add_render_rule("table_open", lambda *_: '<div class="help-table" tabindex="0"><table>')
     parser.add_render_rule("table_close", lambda *_: "</table></div>")
@@ -186,7 +186,7 @@ def _set_heading_anchors(state: StateCore) -> None:
             opening.attrSet("id", heading_anchor("".join(child.content for child in inline.children or [])))
 
 
-def _rewrite_links(state: StateCore) -> None:
+def _rewrite_links_to_help_pages(state: StateCore) -> None:
     """Point links between files to pages of the help. A link to any other file becomes plain text."""
     pages = set(state.env["pages"].split())
     for inline in state.tokens:
@@ -206,7 +206,7 @@ def _rewrite_links(state: StateCore) -> None:
                 token.tag = opened.pop().tag
 
 
-def _render_picture(
+def _render_picture_in_scheme(
     _renderer: RendererHTML, tokens: Sequence[Token], index: int, _options: OptionsDict, env: EnvType
 ) -> str:
     """Return a picture in the reader's colour scheme. Each `pictures/NAME-light.webp` has a dark variant."""
@@ -262,6 +262,6 @@ JOBS = {
     "markdown": run_markdown_job,
     "document": run_documentation_page_job,
     "colour": run_syntax_highlighting_job,
-    "diff": run_diff_job,
+    "diff": run_diff_opcodes_job,
     "ready": run_no_op_job,
 }

@@ -110,7 +110,7 @@ def render_in_sandbox(job: str, body: bytes, **facts: str) -> bytes | None:
     if cached_result is None:
         wait_for_sandbox_start()
         try:
-            cached_result = wait_for_rendering_job_answer(
+            cached_result = require_rendering_job_answer(
                 _answers.submit_or_join_rendering_job(key, job, body, facts)
             )
         except Overloaded:
@@ -120,9 +120,9 @@ def render_in_sandbox(job: str, body: bytes, **facts: str) -> bytes | None:
     return cached_result.body if cached_result.is_known else None
 
 
-def wait_for_rendering_job_answer(future: Future[JobResult]) -> CachedAnswer:
+def require_rendering_job_answer(future: Future[JobResult]) -> CachedAnswer:
     try:
-        allowance.current_or_new_allowance().wait_for(future)
+        allowance.allowance_of_block_or_new().wait_for(future)
     except TimeoutError:
         raise RenderingNotReady from None
     except (LimitsExceeded, JobFailed):

@@ -69,7 +69,7 @@ def has_unsaved_edits_in_form(form: QueryDict) -> bool:
     return bool(form.get("rules") or form.get("edits"))
 
 
-def parse_trial_form(form: QueryDict) -> RulesOnTrial:
+def parse_rules_on_trial(form: QueryDict) -> RulesOnTrial:
     """Return the trial that a form describes. Raises UnprocessableRequest if it cannot be read."""
     rules, edits = form.get("rules", ""), form.get("edits", "")
     return RulesOnTrial(
@@ -81,10 +81,10 @@ def parse_trial_form(form: QueryDict) -> RulesOnTrial:
 
 
 def serialize_trial_rules(rules: Sequence[DecisionRule]) -> str:
-    return json.dumps([trial_rule_as_json_values(rule) for rule in rules], separators=(",", ":"))
+    return json.dumps([rule_fields_as_json_list(rule) for rule in rules], separators=(",", ":"))
 
 
-def trial_rule_as_json_values(rule: DecisionRule) -> list[Any]:
+def rule_fields_as_json_list(rule: DecisionRule) -> list[Any]:
     agents = None if rule.agents is None else list(rule.agents)
     return [
         rule.tool,

@@ -53,7 +53,7 @@ def build_rule_sentence_parts(
     who = join_sentence_parts([SentencePart(name, "who") for name in agents], "or", MOST_AGENTS_NAMED)
     if rule.program and rule.agents is not None:
         who.append(SentencePart(f"in {AGENT_TITLES.get(rule.program, rule.program)}"))
-    return [SentencePart(before), *who, SentencePart(after), *build_rule_action_parts(rule)]
+    return [SentencePart(before), *who, SentencePart(after), *build_matched_call_parts(rule)]
 
 
 def list_rule_agent_labels(rule: DecisionRule) -> list[str]:
@@ -63,7 +63,7 @@ def list_rule_agent_labels(rule: DecisionRule) -> list[str]:
     return list(rule.agents) or ["nobody"]
 
 
-def build_rule_action_parts(rule: DecisionRule) -> list[SentencePart]:
+def build_matched_call_parts(rule: DecisionRule) -> list[SentencePart]:
     """Return the calls that a rule matches: programs, paths, hosts, a pattern, tools."""
     ready_made = BY_NAME.get(rule.ready_made)
     if ready_made is not None and ready_made.is_allowing and ready_made.has_same_terms_as_rule(rule):

@@ -16,7 +16,7 @@ LARGEST = 8_000_000  # characters
 HOUR = 3600  # seconds
 
 
-def sign_values_for_hidden_field(purpose: str, values: Any) -> str:
+def sign_values_for_purpose(purpose: str, values: Any) -> str:
     """Return JSON-serializable values as a signed text for a hidden field.
 
     The text can be read only for the same `purpose`.
@@ -29,7 +29,7 @@ def sign_values_for_person(person: int, purpose: str, values: Any) -> str:
 
     `person` is the primary key of the user.
     """
-    return sign_values_for_hidden_field(purpose, [person, values])
+    return sign_values_for_purpose(purpose, [person, values])
 
 
 def unsign_values_for_person(person: int, purpose: str, text: str) -> Any:
@@ -44,7 +44,7 @@ def unsign_values_for_person(person: int, purpose: str, text: str) -> Any:
 
 
 def unsign_values_of_hidden_field(purpose: str, text: str, *, seconds: int | None = None) -> Any:
-    """Return the values that `sign_values_for_hidden_field` signed.
+    """Return the values that `sign_values_for_purpose` signed.
 
     Raises UnprocessableRequest if the text has no valid signature or is older than `seconds`.
     """

@@ -77,11 +77,13 @@ def build_trial_display(trial: RuleTrial, *, is_open: bool) -> TrialView:
             replace(count, now=now)
             for count, now in zip(build_trial_counts(counts.then, {}, is_open=False), counts.now, strict=True)
         ],
-        TrialCount("answered differently", counts.then[CHANGED], build_trial_query_string(changed="1")),
+        TrialCount(
+            "answered differently", counts.then[CHANGED], build_trial_filter_query_string(changed="1")
+        ),
         build_trial_tables(counts, is_open=is_open),
         [*WORDS.values(), *(["Changed"] if is_open else [])],
         instants.instant_from_microseconds(trial.oldest_us) if trial.oldest_us else None,
-        round(trial.rule_trial_progress, 3),
+        round(trial.rule_trial_progress_fraction, 3),
         trial.is_done,
     )
 
@@ -139,7 +141,7 @@ def build_trial_counts(row: list[int], query_fields: Mapping[str, str], *, is_op
         TrialCount(
             WORDS[decision],
             row[place],
-            build_trial_query_string(decision=decision, **query_fields) if row[place] else "",
+            build_trial_filter_query_string(decision=decision, **query_fields) if row[place] else "",
         )
         for place, decision in enumerate(DECISIONS)
     ]
@@ -148,11 +150,11 @@ def build_trial_counts(row: list[int], query_fields: Mapping[str, str], *, is_op
             TrialCount(
                 "Changed",
                 row[CHANGED],
-                build_trial_query_string(changed="1", **query_fields) if row[CHANGED] else "",
+                build_trial_filter_query_string(changed="1", **query_fields) if row[CHANGED] else "",
             )
         )
     return counts
 
 
-def build_trial_query_string(**query_fields: str) -> str:
+def build_trial_filter_query_string(**query_fields: str) -> str:
     return f"?{urlencode(query_fields, quote_via=quote)}"

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 
 from coordinator.models import Blueprint, Session
-from coordinator.runs.blueprints import load_runner_agents
+from coordinator.runs.blueprints import load_procedural_runner_agents
 from coordinator.runs.demands import PROPERTIES
 from dashboard.frame.stored_choices import StoredChoiceField, set_choices_and_keep_saved_values
 from dashboard.runs.offers import OnlineRunnerOffers
@@ -115,7 +115,7 @@ class StartRunForm(RunDemandsForm):
         self.use_required_attribute = False
         self.fields["prompt"].required = not self.is_bound
         active = set(Blueprint.objects.filter(status="active").values_list("name", flat=True))
-        names = sorted(active | {agent.name for agent in load_runner_agents()})
+        names = sorted(active | {agent.name for agent in load_procedural_runner_agents()})
         set_choices_and_keep_saved_values(
             self, "agent_name", [("", "No blueprint"), *((name, name) for name in names)]
         )

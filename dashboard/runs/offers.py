@@ -68,14 +68,14 @@ class OnlineRunnerOffers:
         ability_labels: dict[str, list[str]] = {}
         for runner in online:
             offered = runner_offers.get(runner.pk)
-            for agent in offers.offered_agents(offered):
+            for agent in offers.list_agents_in_offers(offered):
                 title_parts = [str(agent.get("title") or agent["name"]), str(agent.get("version") or "")]
                 titles.setdefault(agent["name"], " ".join(filter(None, title_parts)))
                 hosts.setdefault(agent["name"], []).append(runner.hostname)
                 if agent_abilities := offers.list_agent_abilities(agent):
                     agent_title = str(agent.get("title") or agent["name"])
                     ability_labels[f"{agent_title} on {runner.hostname}"] = agent_abilities
-            directories |= dict.fromkeys(offers.offered_directories(offered))
+            directories |= dict.fromkeys(offers.list_directories_in_offers(offered))
             for agent in offers.list_agents_missing_on_machine(offered):
                 missing.setdefault(str(agent.get("title") or agent["name"]), str(agent.get("how") or ""))
         known_titles = {title.partition(" ")[0] for title in titles.values()}

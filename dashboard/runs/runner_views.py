@@ -21,7 +21,7 @@ from coordinator.runs import offers
 from coordinator.runs.liveness import is_runner_alive
 from coordinator.runs.statuses import ACTIVE
 from coordinator.sessions import titles
-from dashboard.frame.guards import require_admin, require_viewer
+from dashboard.frame.guards import require_admin, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
 
@@ -49,7 +49,7 @@ class RunnerRow:
 
 @require_safe
 @vary_on_headers("HX-Request")
-@require_viewer
+@require_viewer_role
 def show_runner_list(request: HtmxHttpRequest) -> HttpResponse:
     now = timezone.now()
     active = list(Run.objects.filter(status__in=ACTIVE).select_related("session").order_by("created_at"))
@@ -64,7 +64,7 @@ def show_runner_list(request: HtmxHttpRequest) -> HttpResponse:
             runner,
             "online" if is_runner_alive(runner, now) else "stale",
             runs_by_runner.get(runner.pk, []),
-            [DrivenAgentRow(offer) for offer in offers.offered_agents(offered.get(runner.pk))],
+            [DrivenAgentRow(offer) for offer in offers.list_agents_in_offers(offered.get(runner.pk))],
             [
                 agent
                 for agent in offers.list_agents_missing_on_machine(offered.get(runner.pk))
@@ -89,7 +89,7 @@ def deregister_runner_view(request: HtmxHttpRequest, runner_id: str) -> HttpResp
     """Deregister a runner. The answer to its next poll reports that it is deregistered."""
     assert request.user.is_authenticated
     try:
-        runners.remove_or_deregister_runner(
+        runners.remove_own_runner_or_deregister(
             runner_id, actor=person_actor(request.user), itself=False, now=timezone.now()
         )
     except SignalboxError as refusal:

@@ -24,11 +24,11 @@ from coordinator.policy.limits import budgets
 from coordinator.runs.statuses import OPEN, OVER, RESUME, START
 from coordinator.runs.stops import STOPPABLE
 from coordinator.runs.waits import RunQueueState
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions import titles
 from coordinator.sessions.title_words import make_title_from_text, preview_markdown
 from dashboard.frame import form_refusals as refusals
-from dashboard.frame.guards import require_approver, require_viewer
+from dashboard.frame.guards import require_approver, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.paginator import CappedPaginator
 from dashboard.lists.status_facets import load_status_facets, query_pairs_of_named_fields
@@ -85,7 +85,7 @@ class RunRow:
 
 @require_safe
 @vary_on_headers("HX-Request")
-@require_viewer
+@require_viewer_role
 def show_run_list(request: HtmxHttpRequest) -> HttpResponse:
     """List the runs, the latest first, with the number of runs in each status."""
     narrowed = RunFilter(request.GET, queryset=Run.objects.select_related("session", "hold", "ordered_with"))
@@ -160,7 +160,7 @@ def initial_values_from_earlier_run(request: HtmxHttpRequest) -> dict[str, Any]:
         "agent_name": run.agent_name or "",
         "project_dir": run.project_dir or "",
     }
-    return initial_values | ({"prompt": mask_secrets(run.prompt)} if again else {"fork_of": fork_of})
+    return initial_values | ({"prompt": mask_secrets_in_value(run.prompt)} if again else {"fork_of": fork_of})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -208,7 +208,7 @@ def describe_run_refusal(detail: Any) -> str:
 @require_approver
 def stop_run_view(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
     assert request.user.is_authenticated
-    with refusals.catch_refusal_as_message(request, missing_is_404=True):
+    with refusals.add_refusal_message_during_block(request, missing_is_404=True):
         stopped = runs.request_run_stop(run_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, stopped.message or f"Run {run_id} is {stopped.status}.")
     return redirect("runs:list")
@@ -218,7 +218,7 @@ def stop_run_view(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
 @require_approver
 def release_run_view(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
     assert request.user.is_authenticated
-    with refusals.catch_refusal_as_message(request, missing_is_404=True):
+    with refusals.add_refusal_message_during_block(request, missing_is_404=True):
         runs.release_held_run(run_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, f"Run {run_id} is released. A runner may take it now.")
     return redirect("runs:list")

@@ -18,7 +18,7 @@ from coordinator.search import files
 from coordinator.search.progress import load_indexing_progress
 from coordinator.sessions import titles
 from coordinator.sessions.timeline import StoredValue
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.status_facets import query_string_with_changed_values
 from dashboard.looks import CallDisplay, build_call_display
@@ -37,13 +37,13 @@ class FileTouchRow:
 
 @require_safe
 @vary_on_headers("HX-Request")
-@require_viewer
+@require_viewer_role
 def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
     """List the calls that touched the files that match `path`, the latest first."""
     query_values = {name: request.GET.get(name, "")[:1000] for name in ("path", "tool", "agent")}
     before = request.GET.get("before", "")
     named_files = files.find_touched_files_matching_path(query_values["path"])
-    file_touches = files.load_file_touches(
+    file_touches = files.load_calls_touching_files(
         named_files,
         tool=query_values["tool"],
         agent=query_values["agent"],
@@ -69,7 +69,7 @@ def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
         return render(request, "search/_touches.html", context)
     context |= {
         "agents": list_agent_filter_choices(query_values["agent"]),
-        "tools": files.list_tools_called_by_sessions(),
+        "tools": files.list_all_called_tools(),
         "filter_count": sum(bool(query_values[name]) for name in ("tool", "agent")),
     }
     return render(request, "search/files.html", context)
@@ -83,11 +83,13 @@ def build_file_touch_row(touch: files.FileTouch) -> FileTouchRow:
         else instants.parse_instant_or_none(touch.event.timestamp)
     )
     return FileTouchRow(
-        touch, build_call_display(touch.event.tool_name, parse_stored_input(touch.tool_input), None, None), at
+        touch,
+        build_call_display(touch.event.tool_name, parse_stored_input_or_none(touch.tool_input), None, None),
+        at,
     )
 
 
-def parse_stored_input(text: str) -> StoredValue | None:
+def parse_stored_input_or_none(text: str) -> StoredValue | None:
     try:
         return StoredValue(json.loads(text), len(text))
     except (ValueError, RecursionError):

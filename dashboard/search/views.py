@@ -16,17 +16,17 @@ from coordinator.models.agent_names import list_agent_filter_choices, load_linke
 from coordinator.search.events import (
     EventHit,
     SearchQuery,
-    count_events_with_unindexed_text,
+    count_searched_events_beyond_index,
     group_and_count_session_hits,
     search_events,
 )
-from coordinator.search.index import MOST_BEYOND, parse_search_position
+from coordinator.search.index import MOST_BEYOND, parse_search_position_or_none
 from coordinator.search.progress import load_indexing_progress
 from coordinator.sessions import titles
 from coordinator.sessions.timeline import SessionTimeline
 from coordinator.sessions.timeline.reading import CATEGORIES
 from dashboard.frame.days import DayRange
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.status_facets import query_string_with_changed_values
 from dashboard.looks.milestones import milestone_icon_text_and_tone
@@ -38,14 +38,14 @@ FIELDS = ("q", "kind", "tool", "agent", "session")
 
 @require_safe
 @vary_on_headers("HX-Request")
-@require_viewer
+@require_viewer_role
 def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
     question = parse_search_query(request.GET)
     if question.text.strip().startswith(OF_FILE):
         path = question.text.strip().removeprefix(OF_FILE).strip()
         return redirect(f"{reverse('search:files')}?{urlencode({'path': path})}")
     before = request.GET.get("before", "")
-    events = search_events(question, before=parse_search_position(before))
+    events = search_events(question, before=parse_search_position_or_none(before))
     groups = group_and_count_session_hits(question, events.hits, is_all=not before and events.before is None)
     context: dict[str, Any] = {
         "question": question,
@@ -54,7 +54,7 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
             [*(hit.event.session_id for hit in events.hits), question.session_id]
         ),
         "asked": bool(question.search_terms),
-        "beyond": count_events_with_unindexed_text(question) if question.search_terms else 0,
+        "beyond": count_searched_events_beyond_index(question) if question.search_terms else 0,
         "most_beyond": MOST_BEYOND,
         "deeper": query_string_with_changed_values(request.GET, deeper="1", before=""),
         "not_deeper": query_string_with_changed_values(request.GET, deeper="", before=""),
@@ -91,7 +91,7 @@ def milestone_labels_by_hit_event(hits: Sequence[EventHit]) -> dict[int, tuple[s
     return {
         event.id: milestone_icon_text_and_tone(event)
         for session_id, ids in points.items()
-        for event in SessionTimeline(session_id).read_events_by_id(ids)
+        for event in SessionTimeline(session_id).read_events_with_ids(ids)
     }
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from coordinator.models import DrivenCommand, DrivenSession, Run, Session, SessionChange
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.title_words import preview_markdown
 from dashboard.text import patches
 from dashboard.text.diffs import Marked
@@ -109,7 +109,9 @@ def build_changes_context(session: Session, chosen: str, number: str = "") -> di
     return {
         "turns": changed_turns,
         "turn": turn,
-        "shown": build_change_comparison(row, int(number) if number.isdecimal() and len(number) < 6 else None)
+        "shown": build_reported_change_comparison(
+            row, int(number) if number.isdecimal() and len(number) < 6 else None
+        )
         if row
         else None,
         **build_worktree_context(session),
@@ -144,7 +146,7 @@ def list_changed_turns(session: Session) -> list[TurnChoice]:
             row.pk,
             last - place,
             row.told_at,
-            str(mask_secrets(prompts.get(row.run_id) or ""))[:200],
+            str(mask_secrets_in_value(prompts.get(row.run_id) or ""))[:200],
             len(list_file_reports(row)),
         )
         for place, row in enumerate(rows[:MOST_TURNS])
@@ -156,9 +158,9 @@ def list_file_reports(row: SessionChange) -> list[Mapping[str, Any]]:
     return [file for file in files if isinstance(file, Mapping) and isinstance(file.get("path"), str)]
 
 
-def build_change_comparison(row: SessionChange, alone: int | None) -> ChangeComparison:
+def build_reported_change_comparison(row: SessionChange, alone: int | None) -> ChangeComparison:
     listed = list_file_reports(row)
-    stretches = patches.split_diff_by_file(row.diff or "")
+    stretches = patches.diff_lines_by_path(row.diff or "")
     files, lines_left = [], MOST_LINES
     for number, file_entry in list(enumerate(listed))[:MOST_FILES]:
         if alone is not None and number != alone:
@@ -172,8 +174,8 @@ def build_change_comparison(row: SessionChange, alone: int | None) -> ChangeComp
         row,
         files,
         len(listed),
-        sum(read_line_count(one, "added") for one in listed),
-        sum(read_line_count(one, "removed") for one in listed),
+        sum(read_line_count_or_zero(one, "added") for one in listed),
+        sum(read_line_count_or_zero(one, "removed") for one in listed),
         0 if alone is not None else max(0, len(listed) - MOST_FILES),
         given_up=row.diff is None and bool(listed),
     )
@@ -194,8 +196,8 @@ def build_changed_file_row(
         str(reported.get("from") or ""),
         WORDS.get(str(reported.get("status")), WORDS["M"]),
         ", ".join(note for note in notes if note),
-        read_line_count(reported, "added"),
-        read_line_count(reported, "removed"),
+        read_line_count_or_zero(reported, "added"),
+        read_line_count_or_zero(reported, "removed"),
         drawn,
         max(0, len(lines) - max(0, most)),
         is_open and bool(drawn),
@@ -209,6 +211,6 @@ def format_diff_line(line: str, sign: str) -> str:
     return line if sign == "@" else f"{sign} {line}"
 
 
-def read_line_count(reported: Mapping[str, Any], name: str) -> int:
+def read_line_count_or_zero(reported: Mapping[str, Any], name: str) -> int:
     value = reported.get(name)
     return value if isinstance(value, int) else 0

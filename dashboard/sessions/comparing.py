@@ -11,12 +11,12 @@ from coordinator.lib import instants
 from coordinator.lib.times import format_duration
 from coordinator.models import EventContext, Session
 from coordinator.policy.rules.tool_kinds import KINDS
-from coordinator.search.files import load_session_file_counts
+from coordinator.search.files import list_session_touched_file_counts
 from coordinator.sessions import titles
 from coordinator.sessions.list_facts import session_start_microseconds
 from coordinator.sessions.statuses import LIVE
-from coordinator.sessions.timeline import SessionEventCounts, count_session_events
-from coordinator.sessions.timeline.spans import load_session_spans
+from coordinator.sessions.timeline import SessionEventCounts, load_session_event_counts
+from coordinator.sessions.timeline.spans import load_session_spans_or_none
 from coordinator.usage import reading as usage
 from coordinator.usage.reading import TokenUsage
 from dashboard.sessions.summary import SessionSummary, load_session_summary
@@ -52,13 +52,13 @@ class ComparedFact:
 
 
 def load_compared_session(session: Session, title: str, now: datetime) -> ComparedSession:
-    counts = count_session_events(session.pk)
-    by_model = usage.load_usage_by_model(session.pk)
+    counts = load_session_event_counts(session.pk)
+    by_model = usage.load_session_usage_by_model(session.pk)
     last = EventContext.objects.filter(session_id=session.pk).order_by("-instant_us", "-event_id")
     last_us = last.values_list("instant_us", flat=True).first()
     end_us = instants.instant_to_microseconds(now) if session.status in LIVE else last_us
     began_us = session_start_microseconds(session)
-    loaded = load_session_spans(session, now)
+    loaded = load_session_spans_or_none(session, now)
     writers = sorted({tool for tool, _ in counts.tools} & set(KINDS["write"].tools))
     return ComparedSession(
         session,
@@ -69,7 +69,7 @@ def load_compared_session(session: Session, title: str, now: datetime) -> Compar
         list(by_model),
         timedelta(microseconds=max((end_us or began_us) - began_us, 0)),
         divide_time_by_activity(loaded.spans, loaded.from_us, loaded.to_us) if loaded else [],
-        [path for path, _ in load_session_file_counts(session.pk, writers)],
+        [path for path, _ in list_session_touched_file_counts(session.pk, writers)],
     )
 
 
@@ -109,7 +109,7 @@ def build_session_comparison_context(first: ComparedSession, second: ComparedSes
         "tools": [
             compare_numbers(name, tools[0].get(name, 0), tools[1].get(name, 0)) for name in names[:MOST_FILES]
         ],
-        "files": group_written_paths_by_session(first.paths, second.paths),
+        "files": list_shared_and_separate_paths(first.paths, second.paths),
     }
 
 
@@ -147,7 +147,7 @@ def describe_difference_to_second_number(first: float, second: float) -> str:
     return f"{percent:+.0f} %" if abs(percent) >= 1 else "about the same"
 
 
-def group_written_paths_by_session(
+def list_shared_and_separate_paths(
     first: Sequence[str], second: Sequence[str]
 ) -> list[tuple[str, list[str]]]:
     """Return the files that both sessions wrote, and those that only one of them wrote.

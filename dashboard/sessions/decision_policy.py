@@ -44,7 +44,7 @@ class PolicyInForce:
         if self.grant:
             parts.append(describe_grant_in_force(self.grant))
         if self.rules_version:
-            is_empty = self.rules_version == tool_rules.tool_rules_version(())
+            is_empty = self.rules_version == tool_rules.digest_tool_rules(())
             parts.append("no rules" if is_empty else f"rules, version {self.rules_version[:8]}")
         if self.grants is not None:
             parts += [describe_grant_in_force(grant) for grant in self.grants] or ["no grant"]
@@ -89,10 +89,10 @@ def dict_or_none(value: Any) -> Mapping[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def load_rules_by_version() -> RulesByVersion:
+def load_all_rules_by_version() -> RulesByVersion:
     """Return every known list of rules by its digest: the saved one, and those in the audit log."""
     now = tool_rules.load_saved_tool_rules()
-    return {tool_rules.tool_rules_version(rules): rules for rules in (*walk_audited_rules(), now, ())}
+    return {tool_rules.digest_tool_rules(rules): rules for rules in (*walk_audited_rules(), now, ())}
 
 
 def walk_audited_rules() -> Iterator[Sequence[DecisionRule]]:

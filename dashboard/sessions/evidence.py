@@ -19,12 +19,12 @@ from django.db.models import Q, QuerySet
 from coordinator import transparency
 from coordinator.actions.audit.decision_events import VERDICTS
 from coordinator.models import AuditLeaf, AuditLog, Grant, PermissionRequest, Session
-from coordinator.policy.requests.approvals import format_instant_or_keep_text
+from coordinator.policy.requests.approvals import canonical_instant_or_text
 from coordinator.policy.requests.judged_content import judged_content_for_audit
 from coordinator.policy.rules import tool_rules
 from coordinator.sessions.timeline.walking import walk_session_events
 from coordinator.transparency import entries, keys, proofs
-from dashboard.sessions.decision_policy import PolicyInForce, load_rules_by_version, read_policy_in_force
+from dashboard.sessions.decision_policy import PolicyInForce, load_all_rules_by_version, read_policy_in_force
 from dashboard.sessions.views.events import export_event_as_dict
 from dashboard.timeline.as_markdown import iterate_session_markdown
 
@@ -85,7 +85,7 @@ def load_session_audit_entries(session: Session) -> list[SessionAuditEntry]:
     ]
 
 
-def build_evidence_zip(session: Session) -> IO[bytes]:
+def open_temporary_evidence_zip(session: Session) -> IO[bytes]:
     """Return the ZIP file, positioned at its beginning. The caller closes it."""
     session_audit_entries = load_session_audit_entries(session)
     file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - the caller closes it
@@ -130,9 +130,9 @@ def write_evidence_files(
         if audit_entry.entry.state is proofs.EntryState.SEALED:
             archive.writestr(
                 f"proofs/audit-{audit_entry.row.pk}.tlog-proof",
-                proofs.build_proof_for_entry(audit_entry.entry).proof_file_text,
+                proofs.build_sealed_entry_inclusion_proof(audit_entry.entry).proof_file_text,
             )
-    archive.writestr("policy.json", format_evidence_json(export_current_policy_as_dict()))
+    archive.writestr("policy.json", format_evidence_json(rules_and_grants_as_dict()))
     write_zip_lines(archive, "policy.ndjson", iterate_canonical_policy_entries(entries))
     archive.writestr(
         "keys.txt", "".join(f"{key.public_key_text}\n" for key in reversed(keys.load_log_verifiers()))
@@ -173,24 +173,24 @@ def permission_request_evidence_dict(row: PermissionRequest) -> dict[str, Any]:
     decided = {
         "status": row.status,
         "decided_by": row.approved_by,
-        "decided_at": format_instant_or_keep_text(row.approved_at),
+        "decided_at": canonical_instant_or_text(row.approved_at),
     }
     request_fields = {
         "request_id": row.request_id,
-        "asked_at": format_instant_or_keep_text(row.created_at),
-        "until": format_instant_or_keep_text(row.expires_at),
+        "asked_at": canonical_instant_or_text(row.created_at),
+        "until": canonical_instant_or_text(row.expires_at),
     }
     return request_fields | decided | judged_content_for_audit(row)
 
 
 def list_session_decisions(entries: list[SessionAuditEntry]) -> list[dict[str, Any]]:
     """Return each decision with the rules and grants in force that its audit entry records."""
-    rules = load_rules_by_version()
+    rules = load_all_rules_by_version()
     return [
         {
             "audit_row": decision_row.row.pk,
             "entry": decision_row.entry.index,
-            "at": format_instant_or_keep_text(decision_row.row.timestamp),
+            "at": canonical_instant_or_text(decision_row.row.timestamp),
             "decision": VERDICTS[decision_row.row.event_type],
             "decided_by": decision_row.row.actor_id,
             "request_id": decision_row.row.target_id,
@@ -202,11 +202,11 @@ def list_session_decisions(entries: list[SessionAuditEntry]) -> list[dict[str, A
     ]
 
 
-def export_current_policy_as_dict() -> dict[str, Any]:
+def rules_and_grants_as_dict() -> dict[str, Any]:
     saved = tool_rules.load_saved_tool_rules()
     rules = [{name: getattr(rule, name) for name in tool_rules.DecisionRule.__slots__} for rule in saved]
     grants = list(Grant.objects.order_by("pk").values())
-    return {"rules_version": tool_rules.tool_rules_version(saved), "rules": rules, "grants": grants}
+    return {"rules_version": tool_rules.digest_tool_rules(saved), "rules": rules, "grants": grants}
 
 
 def iterate_canonical_policy_entries(changes: list[SessionAuditEntry]) -> Iterator[str]:
@@ -222,6 +222,6 @@ def iterate_canonical_policy_entries(changes: list[SessionAuditEntry]) -> Iterat
     own_by_id = dict(AuditLeaf.objects.filter(pk__in=ids).values_list("pk", "by_signalbox"))
     for pk, columns in sorted(stored.items()):
         yield (
-            entries.build_canonical_audit_entry(columns, by_signalbox=own_by_id.get(pk, False)).decode()
+            entries.encode_canonical_audit_entry(columns, by_signalbox=own_by_id.get(pk, False)).decode()
             + "\n"
         )

@@ -61,7 +61,9 @@ class SessionFilter(DayRangeFilter):
     minutes = django_filters.NumberFilter(
         method="filter_by_minimum_duration", label="Took at least (minutes)"
     )
-    archived = django_filters.BooleanFilter(method="keep_all", widget=forms.CheckboxInput, label="Archived")
+    archived = django_filters.BooleanFilter(
+        method="return_rows_unchanged", widget=forms.CheckboxInput, label="Archived"
+    )
 
     @property
     def has_any_filter(self) -> bool:
@@ -111,7 +113,7 @@ class SessionFilter(DayRangeFilter):
             rows = rows.filter(parent_session__isnull=True)
         return rows if self.data.get("parent") else rows.filter(archived__isnull=True)
 
-    def keep_all(self, rows: Rows, _name: str, _enabled: bool) -> Rows:
+    def return_rows_unchanged(self, rows: Rows, _name: str, _enabled: bool) -> Rows:
         """Return the rows unchanged. `qs` applies the filter for the archive."""
         return rows
 

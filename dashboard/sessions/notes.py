@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.models import Note, Session
 from coordinator.policy.requests.tool_calls import GATEWAY
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions import notes
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
@@ -40,7 +40,7 @@ def build_notes_context(session: Session) -> dict[str, Any]:
     }
 
 
-def describe_note_delivery_with_doubt(session: Session, *, driven: bool) -> tuple[str, bool]:
+def note_delivery_text_and_doubt(session: Session, *, driven: bool) -> tuple[str, bool]:
     """Return how a note reaches this session's agent, as a sentence, and whether its delivery is doubtful."""
     profile = session.executor_profile or ""
     if driven:
@@ -54,7 +54,7 @@ def describe_note_delivery_with_doubt(session: Session, *, driven: bool) -> tupl
 
 
 def build_note_display(note: Note, session: Session) -> NoteDisplay:
-    text = mask_secrets(note.text)
+    text = mask_secrets_in_value(note.text)
     if note.given_at is not None:
         return NoteDisplay(note, text, "delivered")
     if notes.is_note_lost(note, session.status):

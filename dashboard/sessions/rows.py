@@ -120,7 +120,7 @@ def build_waiting_request_count_fragments(change: FeedChange) -> Sequence[PageFr
     return fragments
 
 
-def draw_session_row(session_id: str) -> Drawing | None:
+def session_row_drawing_or_none(session_id: str) -> Drawing | None:
     """Return the current row of a session, with which lists update the cells that depend on events."""
     rows = load_session_rows(Session.objects.filter(pk=session_id))
     return {"row": render_to_string("sessions/_list_row.html", {"row": rows[0]})[:]} if rows else None
@@ -132,7 +132,7 @@ VIEW = LiveView(
     frozenset({"events"}),
     frozenset(),
     lambda *_: None,
-    wrap_with_rendering_allowance(draw_session_row),
+    wrap_with_rendering_allowance(session_row_drawing_or_none),
 )
 
 

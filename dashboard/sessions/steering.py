@@ -13,11 +13,11 @@ from coordinator.models.sessions import RunParameters
 from coordinator.policy.limits import budgets
 from coordinator.runs.statuses import ACTIVE
 from coordinator.runs.waits import RunQueueState
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.driven_agent_updates import is_valid_usage_amount
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.title_words import preview_markdown
-from dashboard.sessions.notes import describe_note_delivery_with_doubt
+from dashboard.sessions.notes import note_delivery_text_and_doubt
 
 MOST_QUEUED = 50
 LONGEST_PREVIEW = 200  # characters of a prompt on one line
@@ -68,7 +68,7 @@ def build_steering_context(session: Session) -> dict[str, Any]:
     working = runs.filter(status__in=ACTIVE).first()
     takes_prompts = runs.exists()
     takes_notes = session.status in LIVE and (working is not None or not takes_prompts)
-    note_way, note_is_doubtful = describe_note_delivery_with_doubt(session, driven=driven is not None)
+    note_way, note_is_doubtful = note_delivery_text_and_doubt(session, driven=driven is not None)
     return {
         "driven": driven,
         "is_run_here": takes_prompts,
@@ -104,7 +104,7 @@ def list_queued_prompts(session: Session, working: Run | None) -> list[QueuedPro
     return [
         QueuedPrompt(
             run,
-            mask_secrets(run.prompt),
+            mask_secrets_in_value(run.prompt),
             count_prompt_images(getattr(run, "ordered_with", None)),
             queue.explain_waiting_run(run) if queue and place == 0 else "",
         )

@@ -14,13 +14,13 @@ from coordinator.lib.times import format_duration
 from coordinator.models import Event, PermissionRequest, Run, Session, SessionChange
 from coordinator.models.permissions import RequestStatus
 from coordinator.policy.rules.tool_kinds import KINDS
-from coordinator.search.files import load_session_file_counts
-from coordinator.secrets.masking import mask_secrets
+from coordinator.search.files import list_session_touched_file_counts
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.results import load_session_result
 from coordinator.sessions.timeline import SessionEventCounts
 from coordinator.sessions.title_words import preview_markdown
 from coordinator.sessions.titles import load_first_prompt_id_and_text
-from dashboard.sessions.changes import list_file_reports, read_line_count
+from dashboard.sessions.changes import list_file_reports, read_line_count_or_zero
 
 LONGEST_TEXT = 400  # characters of the prompt, the answer and errors
 MOST_PATHS = 3
@@ -92,15 +92,15 @@ def load_session_summary(session: Session, counts: SessionEventCounts) -> Sessio
         first_prompt_text=preview_markdown(first_prompt, LONGEST_TEXT),
         first_prompt_event=first_prompt_event,
         answer=preview_markdown(result.session_result_text_or_json, LONGEST_TEXT) if result else "",
-        end_reason=load_end_reason(session.pk),
-        run_error=str(mask_secrets(run.error or ""))[:LONGEST_TEXT] if run else "",
+        end_reason=load_end_reason_or_empty(session.pk),
+        run_error=str(mask_secrets_in_value(run.error or ""))[:LONGEST_TEXT] if run else "",
         changes=load_change_summary(session.pk, [tool for tool, _ in counts.tools]),
         first_error=load_first_error(session.pk) if counts.errors else None,
         waits=load_wait_summary(session.pk),
     )
 
 
-def load_end_reason(session_id: str) -> str:
+def load_end_reason_or_empty(session_id: str) -> str:
     """Return the reason in the latest event that ended the session, or ""."""
     ends = Event.objects.filter(session_id=session_id, event_type="session_stop", tool_name__isnull=True)
     reason = ends.order_by("-tool_name", "-id").values_list("reason", flat=True).first()
@@ -118,12 +118,12 @@ def load_change_summary(session_id: str, tools: Sequence[str]) -> ChangeSummary 
         return ChangeSummary(
             len(files),
             [str(file["path"]) for file in files[:MOST_PATHS]],
-            sum(read_line_count(file, "added") for file in files),
-            sum(read_line_count(file, "removed") for file in files),
+            sum(read_line_count_or_zero(file, "added") for file in files),
+            sum(read_line_count_or_zero(file, "removed") for file in files),
             is_complete=True,
         )
     writers = sorted(set(tools) & set(KINDS["write"].tools))
-    counts = load_session_file_counts(session_id, writers)
+    counts = list_session_touched_file_counts(session_id, writers)
     return ChangeSummary(len(counts), [path for path, _ in counts[:MOST_PATHS]]) if counts else None
 
 
@@ -133,7 +133,7 @@ def load_first_error(session_id: str) -> FirstError | None:
     if error is None:
         return None
     lines = [line.strip() for line in str(error.error or "")[: 4 * LONGEST_TEXT].splitlines() if line.strip()]
-    return FirstError(error.pk, str(mask_secrets(" · ".join(lines[:2])))[:LONGEST_TEXT])
+    return FirstError(error.pk, str(mask_secrets_in_value(" · ".join(lines[:2])))[:LONGEST_TEXT])
 
 
 def load_wait_summary(session_id: str) -> WaitSummary:

@@ -11,7 +11,7 @@ from django.urls import path
 from dashboard.runs import views as runs
 from dashboard.sessions.views import acts as session_acts
 from dashboard.sessions.views import changes as session_changes
-from dashboard.sessions.views import events as session_events
+from dashboard.sessions.views import events as unfiltered_session_events
 from dashboard.sessions.views import exports as session_exports
 from dashboard.sessions.views import listing as session_list
 from dashboard.sessions.views import notes as session_notes
@@ -25,7 +25,7 @@ from dashboard.usage import views as usage
 app_name = "sessions"
 urlpatterns = [
     path("sessions/", session_list.show_session_list, name="list"),
-    path("sessions/-/rows/", session_list.list_current_session_rows, name="rows"),
+    path("sessions/-/rows/", session_list.show_updated_session_rows, name="rows"),
     path("sessions/-/export.csv", session_list.export_session_list_csv, name="list-csv"),
     path("sessions/-/export.ndjson", session_list.export_session_list_ndjson, name="list-ndjson"),
     path("sessions/-/keep/", session_keeping.apply_action_to_chosen_sessions, name="keep"),
@@ -33,15 +33,19 @@ urlpatterns = [
     path("sessions/-/views/", session_keeping.save_or_delete_filter_preset_view, name="views"),
     path(
         "sessions/<text:session_id>/-/events/<int:event_id>/image/<slug:column>/<int:number>/",
-        session_events.show_event_image,
+        unfiltered_session_events.show_event_image,
         name="image",
     ),
     path(
         "sessions/<text:session_id>/-/events/<int:event_id>/value/<slug:column>/",
-        session_events.show_event_value,
+        unfiltered_session_events.show_event_value,
         name="value",
     ),
-    path("sessions/<text:session_id>/-/events/<int:event_id>/", session_events.show_raw_event, name="event"),
+    path(
+        "sessions/<text:session_id>/-/events/<int:event_id>/",
+        unfiltered_session_events.show_raw_event,
+        name="event",
+    ),
     path("sessions/<text:session_id>/-/tree/", session_tree.show_session_tree, name="tree"),
     path("sessions/<text:session_id>/-/usage/", usage.show_session_usage, name="usage"),
     path("sessions/<text:session_id>/-/stop/", session_acts.stop_session_view, name="stop"),
@@ -75,7 +79,7 @@ urlpatterns = [
     path("sessions/<text:session_id>/-/minimap/", sessions.show_session_minimap, name="minimap"),
     path("sessions/<text:session_id>/-/children/", session_list.list_child_sessions, name="children"),
     path("sessions/<text:session_id>/-/nested/", sessions.show_child_session_timeline, name="nested"),
-    path("sessions/<text:session_id>/-/new/", sessions.list_new_timeline_rows, name="newest"),
+    path("sessions/<text:session_id>/-/new/", sessions.show_new_timeline_rows, name="newest"),
     path("sessions/<text:session_id>/-/header/", sessions.show_session_header, name="header"),
     path("sessions/<text:session_id>/", sessions.show_session, name="detail"),
 ]

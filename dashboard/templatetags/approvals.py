@@ -97,7 +97,7 @@ def reveal_excerpt(excerpt: Excerpt) -> SafeString:
 
 
 @register.filter
-def reveal_markdown(text: str) -> SafeString:
+def render_markdown_or_reveal(text: str) -> SafeString:
     """Render a prompt's Markdown, or the text as `reveal` does if it has invisible or lookalike letters."""
     if has_invisible_character(text) or has_lookalike_characters(text):
         return reveal(text)
@@ -136,14 +136,12 @@ def render_card_triage_tools(context: Context, card: Any) -> SafeString:
     )
     values = (context.get("csrf_token", ""), card.key, card.waiting_request_ids_as_json, lasting)
     filled = dict(zip(PLACES, map(escape, values), strict=True))
-    drawn = render_triage_tools_template(
-        bool(member.snoozed_until), bool(member.assignee_name), bool(lasting)
-    )
+    drawn = render_triage_tools_html(bool(member.snoozed_until), bool(member.assignee_name), bool(lasting))
     return SafeString(_PLACE.sub(lambda match: filled[match[0]], drawn))
 
 
 @lru_cache(maxsize=8)
-def render_triage_tools_template(snoozed: bool, assigned: bool, lasting: bool) -> str:
+def render_triage_tools_html(snoozed: bool, assigned: bool, lasting: bool) -> str:
     token, key, chosen, link = PLACES
     template_context = {"csrf_token": token, "key": key, "chosen": chosen, "lasting": link if lasting else ""}
     return render_to_string(
@@ -162,12 +160,12 @@ def render_verdict_options(card: Any, validities: Sequence[tuple[str, str]]) -> 
         for validity in validities
         if validity[0] != Validity.UNTIL_REVOKED or card.can_approve_until_revoked
     )
-    drawn = render_approval_options_template(tuple(card.offered_scopes), offered, card.is_access_request)
+    drawn = render_approval_options_html(tuple(card.offered_scopes), offered, card.is_access_request)
     return SafeString(drawn.replace(PLACES[1], escape(card.key)))
 
 
 @lru_cache(maxsize=64)
-def render_approval_options_template(
+def render_approval_options_html(
     scopes: tuple[tuple[str, str], ...], validities: tuple[tuple[str, str], ...], gives_access: bool
 ) -> str:
     template_context = {

@@ -28,7 +28,7 @@ from coordinator.lib.times import (
     format_relative_time,
     format_whole_second_duration,
 )
-from coordinator.secrets.masking import mask_secrets, shorten_mask_digests
+from coordinator.secrets.masking import mask_secrets_in_value, shorten_mask_digests
 from dashboard.text import json_text
 from dashboard.text.states import find_status_style
 
@@ -252,7 +252,7 @@ def diff_class(sign: str) -> str:
 @register.filter(name="without_secrets")
 def mask_secrets_in_text(text: str | None) -> str:
     """Return a stored text with its secrets masked, ready for display."""
-    return shorten_mask_digests(mask_secrets(text or ""))
+    return shorten_mask_digests(mask_secrets_in_value(text or ""))
 
 
 @register.filter

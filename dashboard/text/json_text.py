@@ -30,7 +30,7 @@ def format_json(value: Any) -> str:
         return format_json_line(value)
 
 
-def format_json_beginning_with_flag(value: Any, *, most: int = INDENTED_UP_TO) -> tuple[str, bool]:
+def format_json_beginning_and_completeness(value: Any, *, most: int = INDENTED_UP_TO) -> tuple[str, bool]:
     """Return a JSON value indented, and whether it is complete. Long base64 texts are replaced by their size.
 
     At most `most` nested values are written; the others are left out.
@@ -74,7 +74,7 @@ class BoundedCopy:
                 self.copy_value(inner, depth + 1) for inner in value if self.continue_or_record_truncation()
             ]
         return {
-            key: self.copy_object_field(key, inner, depth)
+            key: self.copied_field_value(key, inner, depth)
             for key, inner in value.items()
             if self.continue_or_record_truncation()
         }
@@ -90,7 +90,7 @@ class BoundedCopy:
         self.left = -1
         return False
 
-    def copy_object_field(self, key: Any, inner: Any, depth: int) -> Any:
+    def copied_field_value(self, key: Any, inner: Any, depth: int) -> Any:
         if self.shorten_base64 and is_long_base64(key, inner):
             self.left -= 1
             return describe_text_size(inner)

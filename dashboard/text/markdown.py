@@ -29,7 +29,7 @@ def render_markdown(text: str) -> RenderedHtml:
     try:
         body = rendering_cache.render_in_sandbox("markdown", encode_for_sandbox(text))
     except rendering_cache.RenderingUnavailable as problem:
-        return set_rendering_fallback_note(render_plain_paragraphs(text), problem)
+        return set_note_of_rendered_html(render_plain_paragraphs(text), problem)
     return RenderedHtml((body or b"").decode())
 
 
@@ -40,7 +40,7 @@ def render_documentation_page(text: str, *, base: str, pages: str, scheme: str) 
             "document", encode_for_sandbox(text), base=base, pages=pages, scheme=scheme
         )
     except rendering_cache.RenderingUnavailable as problem:
-        return set_rendering_fallback_note(render_plain_paragraphs(text), problem)
+        return set_note_of_rendered_html(render_plain_paragraphs(text), problem)
     return RenderedHtml((body or b"").decode())
 
 
@@ -63,11 +63,11 @@ def highlight_code(code: str, *, language: str = "", filename: str = "") -> Rend
             "colour", encode_for_sandbox(code), language=language[:100], filename=filename[-200:]
         )
     except rendering_cache.RenderingUnavailable as problem:
-        return set_rendering_fallback_note(RenderedHtml(escape(code)), problem)
+        return set_note_of_rendered_html(RenderedHtml(escape(code)), problem)
     return RenderedHtml(escape(code) if body is None else body.decode())
 
 
-def set_rendering_fallback_note(
+def set_note_of_rendered_html(
     drawn: RenderedHtml, problem: rendering_cache.RenderingUnavailable
 ) -> RenderedHtml:
     drawn.note = TOO_SLOW if isinstance(problem, rendering_cache.RenderingTooExpensive) else NOT_YET

@@ -12,7 +12,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3}|.)")
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
-def split_diff_by_file(diff: str) -> dict[str, list[str]]:
+def diff_lines_by_path(diff: str) -> dict[str, list[str]]:
     """Return the lines of each file in a diff by its path, starting at the first `@@`.
 
     A file that was renamed has its new path.
@@ -71,13 +71,13 @@ def find_diff_path(head: list[str]) -> str:
         if paths_by_mark.get(word, "/dev/null") != "/dev/null":
             return paths_by_mark[word][2:]
     return (
-        path_repeated_in_diff_head(head[0].removeprefix(BEGINS))
+        repeated_diff_path_or_empty(head[0].removeprefix(BEGINS))
         if head and head[0].startswith(BEGINS)
         else ""
     )
 
 
-def path_repeated_in_diff_head(text: str) -> str:
+def repeated_diff_path_or_empty(text: str) -> str:
     """Return the path in `a/PATH b/PATH`."""
     before, after = text[: len(text) // 2], text[len(text) // 2 + 1 :]
     before, after = unquote_git_path(before), unquote_git_path(after)

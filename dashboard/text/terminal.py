@@ -200,13 +200,13 @@ def apply_style_codes(style: TerminalStyle, codes: list[int]) -> TerminalStyle:
         elif code == 48:
             style = replace(style, background=nearest_colour_of_sgr_shade(remaining))
         elif 30 <= code <= 37 or 90 <= code <= 97:
-            style = replace(style, foreground=colour_name_of_sgr_code(code))
+            style = replace(style, foreground=colour_name_of_foreground_code(code))
         elif 40 <= code <= 47 or 100 <= code <= 107:
-            style = replace(style, background=colour_name_of_sgr_code(code - 10))
+            style = replace(style, background=colour_name_of_foreground_code(code - 10))
     return style
 
 
-def colour_name_of_sgr_code(code: int) -> str:
+def colour_name_of_foreground_code(code: int) -> str:
     return COLOURS[code - 30] if code < 90 else f"bright-{COLOURS[code - 90]}"
 
 
@@ -218,7 +218,7 @@ def nearest_colour_of_sgr_shade(codes: Iterator[int]) -> str:
         return nearest_colour(red, green, blue)
     number = min(next(codes, 0), 255) if kind == 5 else 7
     if number < 16:
-        return colour_name_of_sgr_code(30 + number if number < 8 else 82 + number)
+        return colour_name_of_foreground_code(30 + number if number < 8 else 82 + number)
     if number >= 232:
         grey = 8 + 10 * (number - 232)
         return nearest_colour(grey, grey, grey)

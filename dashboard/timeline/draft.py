@@ -11,7 +11,7 @@ from django.template.loader import render_to_string
 from coordinator.dialects.acp import SPEECH
 from coordinator.lib import instants
 from coordinator.models import Draft, DrivenCall, DrivenSession
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.driven_agent_updates import program_name_of_runner_agent
 from coordinator.sessions.timeline import StoredValue
 from dashboard.looks import CallDisplay, build_call_display
@@ -34,7 +34,7 @@ class OpenCall:
 def build_draft_context(session_id: str) -> dict[str, Any]:
     """Return the context of `sessions/_draft.html`."""
     draft = Draft.objects.filter(pk=session_id).first()
-    text = mask_secrets(draft.text) if draft else ""
+    text = mask_secrets_in_value(draft.text) if draft else ""
     return {
         "draft": draft,
         "draft_words": text[-MOST_WORDS:],
@@ -55,11 +55,11 @@ def load_open_calls(session_id: str) -> list[OpenCall]:
 
 def build_open_call(row: DrivenCall, program: str) -> OpenCall:
     call = SPEECH.call(row.told, program)
-    masked_input = mask_secrets(call.tool_input)
+    masked_input = mask_secrets_in_value(call.tool_input)
     call_display = build_call_display(
         call.tool, StoredValue(masked_input, 0) if masked_input else None, None, None
     )
-    output = mask_secrets(row.output or "")
+    output = mask_secrets_in_value(row.output or "")
     return OpenCall(
         call_display,
         instants.parse_instant_or_none(row.began_at),

@@ -15,12 +15,12 @@ from coordinator.runs.stops import can_stop_session, is_session_stopping
 from coordinator.sessions import inactivity, titles
 from coordinator.sessions.list_facts import (
     annotate_sessions_with_last_event,
-    count_masked_secrets,
+    count_session_masked_secrets,
     count_session_waiting_requests,
     session_start_microseconds,
 )
 from coordinator.sessions.statuses import LIVE
-from coordinator.sessions.timeline import count_session_events
+from coordinator.sessions.timeline import load_session_event_counts
 from coordinator.sessions.timeline.positions import EventPosition
 from coordinator.sessions.unguarded_calls import load_guard_report
 from coordinator.usage import reading as usage
@@ -38,8 +38,8 @@ def session_page_url(session: Session) -> str:
 
 
 def build_session_header_context(session: Session, query: TimelineQuery) -> dict[str, Any]:
-    counts = count_session_events(session.pk)
-    spent = usage.load_usage_by_model(session.pk)
+    counts = load_session_event_counts(session.pk)
+    spent = usage.load_session_usage_by_model(session.pk)
     last_us = (
         annotate_sessions_with_last_event(Session.objects.filter(pk=session.pk))
         .values_list("last_us", flat=True)
@@ -67,14 +67,14 @@ def build_session_header_context(session: Session, query: TimelineQuery) -> dict
         "query": query,
         "counts": counts,
         "summary": load_session_summary(session, counts),
-        "masked": count_masked_secrets(session.pk),
+        "masked": count_session_masked_secrets(session.pk),
         "spent_by_model": spent,
         "spent": usage.sum_token_usages(spent) if spent else None,
         "facets": build_timeline_facets(counts, query),
         "tools": build_tool_facets(counts, query),
-        "go": f"{reverse('sessions:go', args=[session.pk])}{query.query_with_event}&",
-        "start_url": session_page_url(session) + query.query_at_position(**{"from": "start"}),
-        "end_url": session_page_url(session) + query.query_at_position(**{"from": "end"}),
+        "go": f"{reverse('sessions:go', args=[session.pk])}{query.query_string_with_event}&",
+        "start_url": session_page_url(session) + query.query_string_at_position(**{"from": "start"}),
+        "end_url": session_page_url(session) + query.query_string_at_position(**{"from": "end"}),
         "at_default": f"{session.created_at:%Y-%m-%dT%H:%M:%S}"
         if isinstance(session.created_at, datetime)
         else "",

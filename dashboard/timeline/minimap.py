@@ -115,7 +115,7 @@ def build_minimap(
             )
         )
         x += width
-    left_edge, right = minimap_frame_percent_range(slices, frame)
+    left_edge, right = frame_start_and_end_percent(slices, frame)
     return Minimap(slices, round(left_edge, 2), round(right - left_edge, 2))
 
 
@@ -136,7 +136,7 @@ def format_counted_noun(number: int, singular: str, many: str = "") -> str:
     return f"{number:,} {singular if number == 1 else many or f'{singular}s'}"
 
 
-def minimap_frame_percent_range(
+def frame_start_and_end_percent(
     slices: Sequence[MinimapSlice], frame: tuple[int, int] | None
 ) -> tuple[float, float]:
     """Return the start and end of the frame in percent; 0 and 0 without a frame."""

@@ -54,9 +54,9 @@ class TimelineQuery:
             errors=data.get("errors", "") == "1",
             text=data.get("q", "").strip()[:200],
             edge=edge if edge in ("start", "end") else "",  # type: ignore[arg-type]
-            after=EventPosition.parse_event_position(data.get("after", "")),
-            before=EventPosition.parse_event_position(data.get("before", "")),
-            at=parse_instant_position(data.get("at", "")),
+            after=EventPosition.parse_event_position_or_none(data.get("after", "")),
+            before=EventPosition.parse_event_position_or_none(data.get("before", "")),
+            at=parse_instant_position_or_none(data.get("at", "")),
             event_id=int(event) if event.isascii() and event.isdigit() and len(event) < 19 else None,
         )
 
@@ -77,10 +77,10 @@ class TimelineQuery:
         ids = None if search_result is None else tuple(search_result.ids)
         return TimelineFilters(categories=self.categories, tool=self.tool, errors=self.errors, found_ids=ids)
 
-    def query_at_position(self, **position: object) -> str:
+    def query_string_at_position(self, **position: object) -> str:
         """Return the query string of the same filters at another position.
 
-        Example: `query_at_position(after=position)`.
+        Example: `query_string_at_position(after=position)`.
         """
         return self.encode_changed_query([(name.rstrip("_"), str(value)) for name, value in position.items()])
 
@@ -115,7 +115,7 @@ class TimelineQuery:
         return self.encode_changed_query([])
 
     @property
-    def query_with_event(self) -> str:
+    def query_string_with_event(self) -> str:
         """The query string with the event that the page was opened at, if any, and no other position."""
         return self.encode_changed_query([] if self.event_id is None else [("event", str(self.event_id))])
 
@@ -141,7 +141,7 @@ class TimelineQuery:
         return "?" + urlencode([*changed.filter_parameter_pairs, *text, *position_fields])
 
 
-def parse_instant_position(text: str) -> EventPosition | None:
+def parse_instant_position_or_none(text: str) -> EventPosition | None:
     """Return the position of a time, or None for invalid text.
 
     The text is in ISO 8601, as a browser's datetime-local field sends it. A time without an offset is in UTC.
@@ -161,13 +161,13 @@ def load_query_window(query: TimelineQuery, timeline: SessionTimeline, *, live: 
         else None
     )
     if position is not None:
-        return timeline.read_events_around(position, WINDOW)
+        return timeline.read_window_around_position(position, WINDOW)
     if query.after is not None:
-        return timeline.read_events_after(query.after, WINDOW)
+        return timeline.read_window_after_position(query.after, WINDOW)
     if query.before is not None:
-        return timeline.read_events_before(query.before, WINDOW)
+        return timeline.read_window_before_position(query.before, WINDOW)
     if query.edge == "end" or (live and not query.edge):
-        return timeline.read_last_events(WINDOW)
+        return timeline.read_last_window(WINDOW)
     return timeline.read_first_events(WINDOW)
 
 

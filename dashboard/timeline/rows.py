@@ -181,7 +181,7 @@ class TimelineRowDisplay:
         return AGENT_TITLES.get(self.event.source or "", "Its agent")
 
     @property
-    def input_event_id(self) -> int:
+    def call_input_event_id(self) -> int:
         assert isinstance(self.row, CallRow)
         return (
             self.row.end.id
@@ -190,7 +190,7 @@ class TimelineRowDisplay:
         )
 
     @property
-    def output_event_id(self) -> int:
+    def call_output_event_id(self) -> int:
         assert isinstance(self.row, CallRow)
         return (self.row.end or self.row.event_with_tool_name_and_input).id
 
@@ -211,7 +211,7 @@ class TimelineRowDisplay:
         """The call that a permission request is about, in the form of a call's display."""
         assert isinstance(self.row, ApprovalRow)
         context = self.row.request.context
-        tool_input = approvals.loaded_tool_input_of_request(self.row.request)
+        tool_input = approvals.already_loaded_tool_input(self.row.request)
         stored_value = StoredValue(tool_input, 0) if tool_input is not None else None
         return build_call_display(
             context.tool_name or self.row.request.permission_type, stored_value, None, None

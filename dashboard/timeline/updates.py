@@ -25,7 +25,7 @@ from coordinator.sessions.timeline import (
     SessionTimeline,
     TimelineRow,
     build_approval_rows,
-    load_arrived_rows,
+    load_arrived_rows_of_events,
 )
 from coordinator.sessions.timeline.reading import CATEGORIES
 from coordinator.sessions.timeline.updates import MOST_EVENTS
@@ -64,8 +64,10 @@ def render_prompt_composer_updates(session_id: str) -> str:
 
 
 def draw_changed_rows(session_id: str, changes: Sequence[FeedChange]) -> Drawing | None:
-    event_ids = changed_event_ids(changes, "insert", session_id)
-    changed_ids = [row for row in changed_event_ids(changes, "update", session_id) if row not in event_ids]
+    event_ids = event_ids_of_matching_changes(changes, "insert", session_id)
+    changed_ids = [
+        row for row in event_ids_of_matching_changes(changes, "update", session_id) if row not in event_ids
+    ]
     request_ids = {int(change.key) for change in changes if change.topic == "permission_requests"}
     concerned = event_ids or request_ids or changed_ids
     session = Session.objects.filter(pk=session_id).first() if concerned else None
@@ -74,22 +76,28 @@ def draw_changed_rows(session_id: str, changes: Sequence[FeedChange]) -> Drawing
     if len(event_ids) + len(changed_ids) > MOST_EVENTS:
         return {"too_many": True}
     timeline = SessionTimeline(session_id)
-    arrived = load_arrived_rows(timeline, timeline.read_filtered_events_by_id(event_ids), session)
+    arrived = load_arrived_rows_of_events(
+        timeline, timeline.read_filtered_events_with_ids(event_ids), session
+    )
     started_at = session_start_microseconds(session)
     rows = [
-        *draw_arrived_rows(arrived, session, started_at),
-        *draw_rows_without_event(load_approval_timeline_rows(session, request_ids), session, started_at),
+        *iterate_arrived_row_drawings(arrived, session, started_at),
+        *iterate_drawings_of_eventless_rows(
+            load_approval_timeline_rows(session, request_ids), session, started_at
+        ),
     ]
     if changed_ids:
-        changed = load_arrived_rows(timeline, timeline.read_filtered_events_by_id(changed_ids), session)
+        changed = load_arrived_rows_of_events(
+            timeline, timeline.read_filtered_events_with_ids(changed_ids), session
+        )
         rows += [
             arrived_row | {"completes": True}
-            for arrived_row in draw_arrived_rows(changed, session, started_at)
+            for arrived_row in iterate_arrived_row_drawings(changed, session, started_at)
         ]
     return {"rows": rows} if rows else None
 
 
-def changed_event_ids(changes: Sequence[FeedChange], op: str, session_id: str) -> list[int]:
+def event_ids_of_matching_changes(changes: Sequence[FeedChange], op: str, session_id: str) -> list[int]:
     wanted_change = ("events", op, session_id)
     return [
         int(change.key) for change in changes if (change.topic, change.op, change.parent) == wanted_change
@@ -103,7 +111,7 @@ def load_approval_timeline_rows(session: Session, request_ids: Iterable[int]) ->
     return [*build_approval_rows(permission_requests.annotate_short_listed_inputs())] if wanted_ids else []
 
 
-def draw_session_summary(session_id: str) -> Drawing | None:
+def session_summary_drawing_or_none(session_id: str) -> Drawing | None:
     """Return the session's current summary as HTML."""
     session = Session.objects.filter(pk=session_id).first()
     if session is None:
@@ -120,12 +128,14 @@ VIEW = LiveView(
     frozenset({"events", "sessions", "runs", "driven", "session_changes"}),
     frozenset({"permission_requests"}),
     wrap_with_rendering_allowance(draw_timeline_updates),
-    wrap_with_rendering_allowance(draw_session_summary),
+    wrap_with_rendering_allowance(session_summary_drawing_or_none),
     along=frozenset({"drafts"}),
 )
 
 
-def draw_arrived_rows(arrived: ArrivedRows, session: Session, began: int) -> Iterator[dict[str, Any]]:
+def iterate_arrived_row_drawings(
+    arrived: ArrivedRows, session: Session, began: int
+) -> Iterator[dict[str, Any]]:
     """Yield rows with the data for filters.
 
     A row that is in the list of all and in that of errors is rendered once.
@@ -147,7 +157,7 @@ def draw_arrived_rows(arrived: ArrivedRows, session: Session, began: int) -> Ite
         }
 
 
-def draw_rows_without_event(
+def iterate_drawings_of_eventless_rows(
     rows: Iterable[TimelineRow], session: Session, began: int
 ) -> Iterator[dict[str, Any]]:
     """Yield rows that have no event. They are visible only without filters."""

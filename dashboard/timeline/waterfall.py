@@ -20,7 +20,7 @@ from coordinator.lib.times import format_duration
 from coordinator.models import Session
 from coordinator.sessions.list_facts import session_start_microseconds
 from coordinator.sessions.timeline import CallRow, SessionTimeline
-from coordinator.sessions.timeline.spans import SessionSpan, SessionSpans, load_session_spans
+from coordinator.sessions.timeline.spans import SessionSpan, SessionSpans, load_session_spans_or_none
 from dashboard.timeline.rows import build_timeline_row_displays, format_time_offset
 from dashboard.timeline.time_scale import AxisMark, FoldedTimeScale
 from dashboard.timeline.time_use import TimePart, critical_path_span_keys, divide_time_by_activity
@@ -113,7 +113,7 @@ class WaterfallQuery:
         return self.encode_query([])
 
     @property
-    def query_with_path_toggled(self) -> str:
+    def query_with_critical_path_toggled(self) -> str:
         other = replace(self, path_only=not self.path_only)
         stretch = [("from", self.from_us), ("to", self.to_us)]
         return other.encode_query([(name, str(value)) for name, value in stretch if value is not None])
@@ -150,14 +150,14 @@ def load_waterfall_or_none(
 
     `drag` narrows the range to the part between two positions of the chart, in percent.
     """
-    loaded = load_session_spans(session, now)
+    loaded = load_session_spans_or_none(session, now)
     if loaded is None:
         return None
-    from_us, to_us = choose_drawn_time_range(loaded, query)
+    from_us, to_us = clip_requested_time_range(loaded, query)
     scale = build_scale(loaded.spans, from_us, to_us)
     if drag is not None:
         first, last = (scale.percent_to_microseconds(percent) for percent in sorted(drag))
-        from_us, to_us = choose_drawn_time_range(loaded, WaterfallQuery(first, last))
+        from_us, to_us = clip_requested_time_range(loaded, WaterfallQuery(first, last))
         scale = build_scale(loaded.spans, from_us, to_us)
     inside = [
         span
@@ -183,10 +183,12 @@ def load_waterfall_or_none(
         if to_us >= loaded.to_us
         else query.query_between(from_us + length // 2, to_us + length // 2),
         "whole": "" if is_whole else query.query_for_everything,
-        "path": query.query_with_path_toggled,
+        "path": query.query_with_critical_path_toggled,
     }
     return Waterfall(
-        lanes=BarBuilder(session, query, scale, path, began_us, from_us, to_us).build_lanes(inside, drawn),
+        lanes=BarBuilder(session, query, scale, path, began_us, from_us, to_us).group_spans_into_lanes(
+            inside, drawn
+        ),
         marks=scale.list_axis_marks(began_us),
         parts=divide_time_by_activity(loaded.spans, from_us, to_us),
         from_us=from_us,
@@ -200,7 +202,7 @@ def load_waterfall_or_none(
     )
 
 
-def choose_drawn_time_range(loaded: SessionSpans, query: WaterfallQuery) -> tuple[int, int]:
+def clip_requested_time_range(loaded: SessionSpans, query: WaterfallQuery) -> tuple[int, int]:
     """Return the requested range, clipped to the session and at least LEAST_STRETCH_US long."""
     from_us = loaded.from_us if query.from_us is None else query.from_us
     to_us = loaded.to_us if query.to_us is None else query.to_us
@@ -239,7 +241,9 @@ class BarBuilder:
     from_us: int
     to_us: int
 
-    def build_lanes(self, spans: Sequence[SessionSpan], drawn: Sequence[SessionSpan]) -> list[WaterfallLane]:
+    def group_spans_into_lanes(
+        self, spans: Sequence[SessionSpan], drawn: Sequence[SessionSpan]
+    ) -> list[WaterfallLane]:
         """Return the lanes with all spans of the range. Spans in `drawn` get a row."""
         names = load_call_names_by_event(
             self.session, [int(span.key) for span in drawn if span.kind == "call"]
@@ -324,7 +328,7 @@ def load_call_names_by_event(session: Session, event_ids: Sequence[int]) -> dict
     """Return the name of each call and its title, as in its timeline row, by the event's id."""
     if not event_ids:
         return {}
-    events = SessionTimeline(session.pk).read_events_by_id(event_ids)
+    events = SessionTimeline(session.pk).read_events_with_ids(event_ids)
     rows = [CallRow(event.event_position, event, None, may_run=False) for event in events]
     shown_rows = build_timeline_row_displays(rows, session, 0)
     return {

@@ -49,7 +49,7 @@ def build_activity_context(now: datetime) -> dict[str, Any]:
     hours = range(first, last + 1)
     rows = filter_activity_hours(first, last)
     counts = {
-        "Sessions": count_sessions_by_hour(datetime_of_hour_number(first)),
+        "Sessions": count_sessions_by_hour_number(datetime_of_hour_number(first)),
         "Calls": {hour: totals.calls for hour, totals in load_calls_by_hour(rows).items()},
         **hourly_waits_and_denials(datetime_of_hour_number(first)),
     }
@@ -94,7 +94,7 @@ def build_hour_series(name: str, by_hour: Mapping[int, int], hours: range) -> Ho
     )
 
 
-def count_sessions_by_hour(start: datetime) -> Counter[int]:
+def count_sessions_by_hour_number(start: datetime) -> Counter[int]:
     """Return how many sessions began in each hour from `start` on.
 
     The query uses an index of the stored texts.
@@ -113,12 +113,12 @@ def hourly_waits_and_denials(start: datetime) -> dict[str, Counter[int]]:
     waited = rows.exclude(status=PermissionRequest.Status.AUTO_APPROVED).exclude(by_policy)
     denied = rows.filter(status=PermissionRequest.Status.DENIED)
     return {
-        "Waits for a person": count_instants_by_hour(waited.values_list("created_at", flat=True)),
-        "Denials": count_instants_by_hour(denied.values_list("created_at", flat=True)),
+        "Waits for a person": count_instants_by_hour_number(waited.values_list("created_at", flat=True)),
+        "Denials": count_instants_by_hour_number(denied.values_list("created_at", flat=True)),
     }
 
 
-def count_instants_by_hour(moments: Iterable[Any]) -> Counter[int]:
+def count_instants_by_hour_number(moments: Iterable[Any]) -> Counter[int]:
     return Counter(hours_since_1970(moment) for moment in moments if isinstance(moment, datetime))
 
 

@@ -13,7 +13,7 @@ from coordinator.models import UsageDay
 from coordinator.usage.reading import (
     TokenUsage,
     load_usage_by_day_and_model,
-    sort_usages_by_cost,
+    sort_usage_dict_by_cost,
     sum_token_usages,
 )
 from coordinator.usage.turns import ContextFill, SessionUsage, TurnTotals, find_model_context_window_tokens
@@ -63,7 +63,7 @@ def build_usage_chart_context(
         )
         for key, used in stacked.items()
     }
-    names = query.list_time_slots_of_period(now)
+    names = query.list_time_slot_labels(now)
     return {
         "chart": build_amount_chart(
             names,
@@ -86,13 +86,13 @@ def sum_usage_by_name(slots: Mapping[tuple[str, str], TokenUsage]) -> dict[str, 
     by_name: dict[str, TokenUsage] = {}
     for (_, name), used in slots.items():
         by_name[name] = by_name.get(name, TokenUsage()) + used
-    return sort_usages_by_cost(by_name)
+    return sort_usage_dict_by_cost(by_name)
 
 
 def load_small_usage_chart_context(days: QuerySet[UsageDay], now: datetime) -> dict[str, Any]:
     """Return a chart of the last SMALL_CHART_DAYS by model. It shows tokens if no usage has a price."""
     query = UsageQuery(days=SMALL_CHART_DAYS, zone=str(settings.LOCAL_ZONE))
-    slots = load_usage_by_day_and_model(days.filter(day__gte=query.list_time_slots_of_period(now)[0]))
+    slots = load_usage_by_day_and_model(days.filter(day__gte=query.list_time_slot_labels(now)[0]))
     by_name = sum_usage_by_name(slots)
     total = sum_token_usages(by_name)
     if not total.cost:
@@ -100,13 +100,13 @@ def load_small_usage_chart_context(days: QuerySet[UsageDay], now: datetime) -> d
     return {"query": query, "total": total, **build_usage_chart_context(query, slots, by_name, now)}
 
 
-def build_token_and_context_charts(session_usage: SessionUsage) -> dict[str, Any]:
+def build_session_token_charts(session_usage: SessionUsage) -> dict[str, Any]:
     """Return the charts of a session: its tokens by turn, and the size of its context by request."""
     context, turn_totals = session_usage.context, session_usage.turns
     window = find_model_context_window_tokens(
-        session_usage.last_used_model, session_usage.largest_context_tokens
+        session_usage.last_used_model_or_empty, session_usage.largest_context_tokens
     )
-    context_chart = build_context_size_chart(context, window)
+    context_chart = build_context_chart_by_request(context, window)
     return {
         "turn_chart": build_tokens_by_turn_chart(turn_totals),
         "token_kinds": list(enumerate(TOKEN_KINDS, 1)),
@@ -141,7 +141,7 @@ def build_tokens_by_turn_chart(turn_totals: Sequence[TurnTotals]) -> StackedChar
     return build_amount_chart(labels, list(TOKEN_KINDS), values)
 
 
-def build_context_size_chart(context: Sequence[ContextFill], window: int | None) -> StackedChart:
+def build_context_chart_by_request(context: Sequence[ContextFill], window: int | None) -> StackedChart:
     """Return a chart of the size of the context by request.
 
     If a column has several requests, it shows the largest context. The column of a request after a

@@ -13,7 +13,7 @@ from django.http import QueryDict
 
 from coordinator.lib import instants
 from coordinator.models import ModelRequestUsage
-from coordinator.usage.reading import DIMENSIONS, TokenUsage, load_usage_by_dimensions
+from coordinator.usage.reading import DIMENSIONS, TokenUsage, load_usage_by_dimension_values
 from dashboard.frame.days import find_zone_by_name
 
 PERIODS = (1, 7, 30, 90, 365)  # days
@@ -66,7 +66,7 @@ class UsageQuery:
     def time_zone(self) -> ZoneInfo:
         return find_zone_by_name(self.zone) or ZoneInfo("UTC")
 
-    def list_time_slots_of_period(self, now: datetime) -> list[str]:
+    def list_time_slot_labels(self, now: datetime) -> list[str]:
         """Return the labels of the columns: the days of the period, or the hours of a single day.
 
         A chosen day has all its hours. Any other period ends at `now`.
@@ -160,7 +160,7 @@ def load_usage_by_slot_and_name(
     has_whole_hours = all(not (offset or timedelta()) % timedelta(hours=1) for offset in offsets)
     size = HOUR_US if has_whole_hours else QUARTER_US
     usage_by_slot: dict[tuple[str, str], TokenUsage] = {}
-    for (slot, name), usage in load_usage_by_dimensions(rows, query.by, slot_us=size).items():
+    for (slot, name), usage in load_usage_by_dimension_values(rows, query.by, slot_us=size).items():
         key = (query.format_time_slot(instants.instant_from_microseconds(int(slot) * size)), str(name))
         usage_by_slot[key] = usage_by_slot.get(key, TokenUsage()) + usage
     return usage_by_slot

@@ -33,15 +33,15 @@ from coordinator.usage.limits import load_recent_limit_states
 from coordinator.usage.prices import KINDS
 from coordinator.usage.reading import DIMENSIONS, PeriodUsage, TokenUsage
 from dashboard.frame import form_refusals as refusals
-from dashboard.frame.guards import require_admin, require_viewer
+from dashboard.frame.guards import require_admin, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.exports import build_csv_response, build_download_response
-from dashboard.looks.charts import HeatMap, build_heat_map
+from dashboard.looks.charts import HeatMap, build_daily_heat_map
 from dashboard.timeline.heading import build_session_header_context
 from dashboard.timeline.query import TimelineQuery
 from dashboard.usage.activity import build_activity_context, build_tool_context
 from dashboard.usage.charts import (
-    build_token_and_context_charts,
+    build_session_token_charts,
     build_usage_chart_context,
     describe_difference_from_previous_period,
     sum_usage_by_name,
@@ -103,15 +103,15 @@ MAX_DEAREST_SESSIONS = 10
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def show_usage_and_prices(request: HtmxHttpRequest) -> HttpResponse:
     initial = list(ModelPrice.objects.order_by("model").values("model", *KINDS))
     return render_costs_page(request, PriceForms(initial=initial))
 
 
 @require_GET
-@require_viewer
-def show_activity(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer_role
+def show_activity_fragment(request: HtmxHttpRequest) -> HttpResponse:
     """Render the charts of the last 24 hours as a fragment, which the overview requests every minute."""
     if not wants_fragment(request):
         return redirect("overview")
@@ -119,7 +119,7 @@ def show_activity(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def show_tool_usage(request: HtmxHttpRequest) -> HttpResponse:
     """Show each tool's calls, how many failed and how long they took, for all agents or one."""
     agent, days = request.GET.get("agent", "")[:300], request.GET.get("days", "")
@@ -139,7 +139,7 @@ def show_tool_usage(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def export_usage_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Return the usage of the current choices as CSV, one row for each column of the chart and each name."""
     return build_csv_response(
@@ -148,7 +148,7 @@ def export_usage_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def export_usage_json(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Return the rows of the CSV export and the choices as JSON."""
     query = UsageQuery.from_query(request.GET)
@@ -171,11 +171,11 @@ def iterate_usage_export_rows(query: UsageQuery) -> Iterator[dict[str, Any]]:
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_session_usage(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Show what a session used by turn, model and subagent, and the size of its context."""
     session = get_object_or_404(Session, pk=session_id)
-    session_usage = turns.load_session_usage(session.pk)
+    session_usage = turns.load_session_turn_usage(session.pk)
     numbered = list(enumerate(session_usage.turns, 1))
     subagents = usage.load_usage_by_subagent(session.pk)
     context = {
@@ -185,7 +185,7 @@ def show_session_usage(request: HtmxHttpRequest, session_id: str) -> HttpRespons
         "subagents": dict(list(subagents.items())[:MOST_ROWS]),
         "subagent_count": len(subagents),
         "spent_on_subagents": usage.sum_token_usages(subagents),
-        **build_token_and_context_charts(session_usage),
+        **build_session_token_charts(session_usage),
     }
     return render(
         request, "usage/session.html", build_session_header_context(session, TimelineQuery()) | context
@@ -203,8 +203,8 @@ def save_model_prices_view(request: HtmxHttpRequest) -> HttpResponse:
     wanted_prices = {
         row["model"]: {kind: row[kind] for kind in KINDS} for row in rows if not row.get("DELETE")
     }
-    with refusals.catch_refusal_as_message(request):
-        prices.replace_prices_and_price_requests(
+    with refusals.add_refusal_message_during_block(request):
+        prices.replace_prices_pricing_unpriced_requests(
             wanted_prices, actor=person_actor(request.user), now=timezone.now()
         )
         messages.success(request, "Prices saved. New requests use them, and earlier ones that had no price.")
@@ -219,7 +219,7 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
     period = usage.load_period_usage(since)
     before = usage.load_period_usage(filter_usage_rows_by_period(*query.previous_bounds(now)))
     models = sorted(since.order_by().values_list("model", flat=True).distinct())
-    unpriced = usage.load_usage_by_columns(since.filter(cost__isnull=True), "model", "is_fast")
+    unpriced = usage.load_usage_by_column_values(since.filter(cost__isnull=True), "model", "is_fast")
     own = prices_of.load_configured_model_prices()
     context = {
         "query": query,
@@ -240,7 +240,7 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
             for (model, is_fast), used in sorted(unpriced.items())
             if used.total_tokens
         ],
-        "filled": usage.usage_backfill_progress(),
+        "filled": usage.usage_backfill_share_or_none(),
         "limits": load_recent_limit_states(now),
         "forms": forms_,
         **build_usage_chart_context(query, slots, by_name, now),
@@ -293,7 +293,7 @@ def build_year_heat_map(
         else (float(used.total_tokens), f"{used.total_tokens:,} tokens")
         for day, used in by_day.items()
     }
-    return build_heat_map(values, now.astimezone(query.time_zone).date(), query.days)
+    return build_daily_heat_map(values, now.astimezone(query.time_zone).date(), query.days)
 
 
 def build_choice_links(query: UsageQuery, now: datetime) -> list[tuple[str, list[tuple[str, str, bool]]]]:

@@ -17,7 +17,7 @@ from coordinator.actions.policy.denials import AccessDenial
 from coordinator.identity.actors import Actor
 from coordinator.models import AskingGrant, AuditLog, Grant, UnreadableText
 from coordinator.policy.grants import access
-from coordinator.policy.grants.access_preview import preview_access_changes
+from coordinator.policy.grants.access_preview import load_preview_of_grant_edits
 from coordinator.policy.grants.access_requests import RequestedAccess
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.requests import policy_in_force
@@ -114,7 +114,7 @@ def test_the_audit_log_and_evidence_say_that_it_asks() -> None:
 
 def test_the_guard_of_the_hooks_asks_and_nobodys_word_is_a_no() -> None:
     asked()
-    verdict = tool_rules.load_applicable_grants([("mcp__s__t", "agent.a")], NOW).decide_by_applicable_grants(
+    verdict = tool_rules.load_grants_for_calls([("mcp__s__t", "agent.a")], NOW).decide_by_applicable_grants(
         "mcp__s__t", "agent.a", NOW
     )
     assert verdict is not None
@@ -143,8 +143,8 @@ def test_an_approved_request_for_access_takes_its_place() -> None:
 
 def test_a_preview_says_what_would_wait_for_a_person() -> None:
     call("mcp__s__t")
-    shown = preview_access_changes([ASK], actor=ALICE, now=NOW)
-    (group,) = shown.changes_by_agent()
+    shown = load_preview_of_grant_edits([ASK], actor=ALICE, now=NOW)
+    (group,) = shown.agent_verdict_changes()
     assert [turn.tool_name for turn in group.approval_needed] == ["t"]
     assert (shown.lost_call_count, shown.ask_call_count, shown.gained_call_count) == (0, 1, 0)
 

@@ -34,7 +34,7 @@ def _world() -> None:
 
 
 def version(agent: str = "agent.a", server: str = "s", tool: str | None = None) -> str:
-    return grants.compute_grants_version(
+    return grants.compute_grant_slot_version(
         grants.load_grant_slots([agent], [server]).get((agent, server, tool), [])
     )
 

@@ -15,7 +15,7 @@ from coordinator.actions.policy import grants
 from coordinator.identity.actors import Actor
 from coordinator.mcp.servers import calls
 from coordinator.policy.grants import access
-from coordinator.policy.grants.access_preview import preview_access_changes
+from coordinator.policy.grants.access_preview import load_preview_of_grant_edits
 from coordinator.policy.grants.edits import GrantEdit
 from tests.access.cases import add_agents, add_grants, add_server, call, grant
 
@@ -75,7 +75,7 @@ def test_a_preview_turns_what_saving_turns(
         before = decisions()
         told = {
             (turn.agent_id, turn.server_id, turn.tool_name): turn.after.decision
-            for turn in preview_access_changes(chosen, actor=ALICE, now=NOW).turns
+            for turn in load_preview_of_grant_edits(chosen, actor=ALICE, now=NOW).turns
         }
         grants.apply_grant_edits(chosen, actor=ALICE, now=NOW)
         after = decisions()
@@ -86,7 +86,7 @@ def test_a_preview_turns_what_saving_turns(
 @pytest.mark.django_db
 def test_ending_a_grant_of_a_server_that_is_not_registered_is_previewed() -> None:
     grant("agent.a", "srv.none", "t")
-    (turn,) = preview_access_changes(
+    (turn,) = load_preview_of_grant_edits(
         [GrantEdit("agent.a", "srv.none", "t", "inherit")], actor=ALICE, now=NOW
     ).turns
     assert (turn.before.is_allowed, turn.after.is_allowed, turn.after.source) == (
@@ -107,7 +107,7 @@ class TestCalls:
         for days_ago in (1, 6, 8):
             call("mcp__srv_dotted__t", days_ago=days_ago)
         call("mcp__srv_dotted__t", agent="b")
-        shown = preview_access_changes(
+        shown = load_preview_of_grant_edits(
             [GrantEdit("agent.a", "srv.dotted", None, "deny")], actor=ALICE, now=NOW
         )
         assert (shown.lost_call_count, shown.gained_call_count) == (2, 0)
@@ -115,20 +115,20 @@ class TestCalls:
     def test_a_call_told_at_both_ends_is_one(self) -> None:
         call("mcp__srv_dotted__t", event_type="pre_tool")
         call("mcp__srv_dotted__t", event_type="post_tool")
-        (found,) = calls.count_tool_calls_by_agent_since(NOW - timedelta(days=7), ["srv.dotted"])
+        (found,) = calls.list_tool_call_counts_since(NOW - timedelta(days=7), ["srv.dotted"])
         assert (found.agent_id, found.tool_name, found.count) == ("agent.a", "t", 1)
 
     def test_calls_that_are_denied_already_are_not_lost(self) -> None:
         grant("agent.a", "srv.dotted", permission="deny")
         call("mcp__srv_dotted__t")
-        shown = preview_access_changes(
+        shown = load_preview_of_grant_edits(
             [GrantEdit("agent.a", "srv.dotted", "t", "deny")], actor=ALICE, now=NOW
         )
         assert (shown.turns, shown.lost_call_count) == ([], 0)
 
     def test_a_tool_only_seen_in_calls_is_previewed_too(self) -> None:
         call("mcp__srv_dotted__unlisted")
-        shown = preview_access_changes(
+        shown = load_preview_of_grant_edits(
             [GrantEdit("agent.a", "srv.dotted", None, "deny")], actor=ALICE, now=NOW
         )
         assert {turn.tool_name for turn in shown.turns} == {"t", "unlisted"}
@@ -147,4 +147,4 @@ class TestCalls:
 )
 def test_names_of_calls_are_read(spoken: str, meant: tuple[str, str] | None) -> None:
     servers = ["github"] if meant is None or meant[0] == "github" else ["github", "github__x"]
-    assert calls.split_call_into_server_and_tool(spoken, servers) == meant
+    assert calls.find_called_server_and_tool(spoken, servers) == meant

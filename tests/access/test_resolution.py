@@ -57,7 +57,7 @@ def test_recorded_summaries_hold(case: dict[str, Any]) -> None:
         expected = [{"tool": "t1", "allowed": 0, "denied": 0, "inherited": 1}]
     told = [
         {"tool": line.tool, "allowed": line.allowed, "denied": line.denied, "inherited": line.inherited}
-        for line in access.summarize_tool_grants("srv.in", NOW)
+        for line in access.summarize_grants_of_server_tools("srv.in", NOW)
     ]
     assert told == expected
 
@@ -136,13 +136,13 @@ def test_an_allowing_row_whose_end_cannot_be_read_does_not_hide_a_denying_one() 
 def test_odd_rows_are_flagged(row: dict[str, Any], fault: str) -> None:
     written = grant("a", "s", **row)
     written.refresh_from_db()
-    assert access.describe_invalid_grant_fields(written) == [fault]
+    assert access.find_grant_field_problems(written) == [fault]
 
 
 def test_a_sound_row_has_no_fault() -> None:
     written = grant("a", "s", "t", expires_at=NOW)
     written.refresh_from_db()
-    assert access.describe_invalid_grant_fields(written) == []
+    assert access.find_grant_field_problems(written) == []
 
 
 def changed_tool(at: datetime) -> None:

@@ -221,7 +221,7 @@ def test_what_lies_beneath_is_not_extended_unseen() -> None:
 @pytest.mark.parametrize("is_seen", [True, False])
 def test_renewing_an_ended_grant_ends_no_newer_denial(is_seen: bool) -> None:
     ended = put("allow", NOW - HOUR, at=NOW - 2 * HOUR)
-    seen = grants.compute_grants_version(grants.load_slot_grants(ended)) if is_seen else None
+    seen = grants.compute_grant_slot_version(grants.load_slot_grants(ended)) if is_seen else None
     put("deny")
     with pytest.raises(Conflict):
         grants.prolong_grant(ended.pk, until=NOW + HOUR, actor=ALICE, now=NOW, seen_version=seen)
@@ -230,7 +230,7 @@ def test_renewing_an_ended_grant_ends_no_newer_denial(is_seen: bool) -> None:
 
 def test_revoking_compares_the_slot() -> None:
     row = put("deny", at=NOW - HOUR)
-    seen = grants.compute_grants_version(grants.load_slot_grants(row))
+    seen = grants.compute_grant_slot_version(grants.load_slot_grants(row))
     put("allow", NOW + HOUR)
     with pytest.raises(Conflict):
         grants.revoke_grant(row.pk, actor=ALICE, now=NOW, seen_version=seen)
@@ -292,7 +292,7 @@ def test_taking_a_server_from_an_agents_list_leaves_the_denial_on_top() -> None:
 def test_a_preview_resolves_as_the_saved_change_does() -> None:
     put("ask", at=NOW - HOUR)
     edit = GrantEdit(*SLOT, "allow", NOW + HOUR)
-    (turn,) = access_preview.preview_access_changes([edit], actor=ALICE, now=NOW).turns
+    (turn,) = access_preview.load_preview_of_grant_edits([edit], actor=ALICE, now=NOW).turns
     assert turn.after.then is not None
     assert (turn.before.decision, turn.after.decision, turn.after.then.decision) == ("ask", "allow", "ask")
     grants.apply_grant_edits([edit], actor=ALICE, now=NOW)

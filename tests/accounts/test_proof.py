@@ -169,7 +169,7 @@ def test_the_set_up_token_is_stored_hashed() -> None:
     token = setup.replace_setup_token(timezone.now())
     assert token not in str(list(SetupToken.objects.values()))
     stored = SetupToken.objects.get().token_hash
-    assert setup.find_setup_token_problem(stored) == setup.SPENT
+    assert setup.setup_token_problem_or_empty(stored) == setup.SPENT
 
 
 def test_a_form_of_the_admin_goes_on_with_the_password() -> None:

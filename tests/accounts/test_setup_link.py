@@ -12,7 +12,7 @@ from django.test import Client
 
 from coordinator.actions.people import setup
 from coordinator.errors import Conflict, UnprocessableRequest
-from coordinator.identity.roles import highest_role
+from coordinator.identity.roles import highest_role_of_user
 from coordinator.models import AuditLog, SetupToken
 
 NOW = datetime.now(UTC)
@@ -29,7 +29,7 @@ def test_the_link_makes_an_administrator_who_is_signed_in() -> None:
     answer = client.post("/ui/setup/", form(setup.replace_setup_token(NOW)), follow=True)
     assert answer.redirect_chain == [("/ui/", 302)]
     user = User.objects.get()
-    assert (user.username, highest_role(user), user.is_active) == ("ada", "admin", True)
+    assert (user.username, highest_role_of_user(user), user.is_active) == ("ada", "admin", True)
     assert client.get("/admin/").status_code == 200
 
 
@@ -72,7 +72,7 @@ def test_a_used_link_stays_used_when_all_users_are_gone() -> None:
 
 def test_a_newer_link_replaces_the_older_one() -> None:
     old, new = setup.replace_setup_token(NOW), setup.replace_setup_token(NOW)
-    assert setup.find_setup_token_problem(old) == setup.SPENT
+    assert setup.setup_token_problem_or_empty(old) == setup.SPENT
     with pytest.raises(Conflict):
         setup.redeem_setup_token(old, "eve", GOOD, NOW)
     assert setup.redeem_setup_token(new, "ada", GOOD, NOW).pk
@@ -98,14 +98,14 @@ def test_a_bad_name_or_password_is_explained_and_the_link_stays_good(changes: di
     answer = Client().post("/ui/setup/", form(token, **changes))
     assert answer.status_code == 422
     assert "errorlist" in answer.content.decode()
-    assert not setup.find_setup_token_problem(token)
+    assert not setup.setup_token_problem_or_empty(token)
 
 
 def test_the_action_holds_the_password_rules_itself() -> None:
     token = setup.replace_setup_token(NOW)
     with pytest.raises(UnprocessableRequest, match="too short"):
         setup.redeem_setup_token(token, "ada", "x7!", NOW)
-    assert not setup.find_setup_token_problem(token)
+    assert not setup.setup_token_problem_or_empty(token)
 
 
 def test_the_set_up_is_audited_without_secrets() -> None:
@@ -120,7 +120,7 @@ def test_the_set_up_is_audited_without_secrets() -> None:
 def test_a_form_from_elsewhere_is_refused() -> None:
     token = setup.replace_setup_token(NOW)
     assert Client(enforce_csrf_checks=True).post("/ui/setup/", form(token)).status_code == 403
-    assert not setup.find_setup_token_problem(token)
+    assert not setup.setup_token_problem_or_empty(token)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from coordinator.identity.roles import highest_role
+from coordinator.identity.roles import highest_role_of_user
 from coordinator.models import Agent, AgentPlugin, AuditLog, ChatMessage, Grant, McpServer, PluginSetting
 from tests.admin.pages import errors, open_page, save, url
 from tests.admin.rows import BROKEN_JSON, ODD_ID, insert, odd_row
@@ -74,7 +74,7 @@ def test_a_person_is_made_given_a_role_and_deleted(client: Client) -> None:
     save(client, User, username="grace", password1=PASSWORD, password2=PASSWORD, role="viewer")
     grace = User.objects.get(username="grace")
     assert save(client, User, grace.pk, role="approver", email="g@example.org").status_code == 302
-    assert highest_role(User.objects.get(pk=grace.pk)) == "approver"
+    assert highest_role_of_user(User.objects.get(pk=grace.pk)) == "approver"
     assert client.post(url(User, "delete", grace.pk), {"post": "yes"}).status_code == 302
     assert trail() == ["USER_CREATED", "USER_UPDATED", "USER_DELETED"]
 

@@ -6,7 +6,7 @@ from django.contrib.auth.models import Group, User
 from coordinator.actions.people import users
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, person_actor
-from coordinator.identity.roles import highest_role
+from coordinator.identity.roles import highest_role_of_user
 from coordinator.models import AuditLog
 from tests.people import PASSWORD
 from tests.people import person as make
@@ -27,7 +27,7 @@ def again(user: User) -> User:
 
 def test_a_new_person_has_the_role_and_can_sign_in() -> None:
     user = users.create_user("grace", password=PASSWORD, role="approver", actor=BY)
-    assert highest_role(again(user)) == "approver"
+    assert highest_role_of_user(again(user)) == "approver"
     assert again(user).check_password(PASSWORD)
     told = AuditLog.objects.get(event_type="USER_CREATED")
     assert told.metadata["after"]["role"] == "approver"
@@ -61,13 +61,13 @@ def test_a_role_replaces_another_and_leaves_other_groups() -> None:
 def test_the_last_administrator_stays_one(ada: User, changes: dict[str, bool], role: str | None) -> None:
     with pytest.raises(Conflict, match="administrator"):
         users.update_user(ada.pk, changes, role=role, actor=BY)
-    assert highest_role(again(ada)) == "admin"
+    assert highest_role_of_user(again(ada)) == "admin"
 
 
 def test_of_two_administrators_one_may_go(ada: User) -> None:
     other = make("admin", "grace")
     users.update_user(other.pk, {}, role="viewer", actor=person_actor(ada))
-    assert highest_role(again(other)) == "viewer"
+    assert highest_role_of_user(again(other)) == "viewer"
 
 
 def test_nobody_deletes_themselves(ada: User) -> None:

@@ -36,9 +36,13 @@ from coordinator.models.agent_names import (
 )
 from coordinator.policy.grants import access
 from coordinator.policy.limits import brakes as braked
-from coordinator.policy.limits.budgets import decide_by_budgets, installation_local_date, load_active_budgets
-from coordinator.policy.rules.tool_rules import NO_OPINION, DecisionRule, decide_by_tool_rules
-from coordinator.usage.reading import load_usage_by_dimensions
+from coordinator.policy.limits.budgets import (
+    decide_by_budgets,
+    installation_local_iso_date,
+    load_active_budgets,
+)
+from coordinator.policy.rules.tool_rules import NO_OPINION, DecisionRule, tool_ruling_or_no_opinion
+from coordinator.usage.reading import load_usage_by_dimension_values
 from tests.access.cases import add_server, grant
 from tests.approvals.factories import asked
 from tests.people import signed_in
@@ -302,7 +306,7 @@ class TestOnePage:
     def test_usage_counts_an_agent_once(self):
         for name in ("platform-oncall", ONCALL, "somebody", None):
             add_usage(add_session(name), 5)
-        used = load_usage_by_dimensions(ModelRequestUsage.objects.all(), "agent", "model")
+        used = load_usage_by_dimension_values(ModelRequestUsage.objects.all(), "agent", "model")
         assert {key: row.input for key, row in used.items()} == {
             (ONCALL, "opus"): 10,
             ("somebody", "opus"): 5,
@@ -346,14 +350,14 @@ class TestLinksAllowNothing:
     def test_rules_hold_for_the_id_alone(self, name):
         rule = DecisionRule(1, "Bash", "allow", "git .*", (ONCALL,))
         command = "git status"
-        assert decide_by_tool_rules((rule,), "Bash", command, ONCALL).decision == "allow"
-        assert decide_by_tool_rules((rule,), "Bash", command, name) == NO_OPINION
+        assert tool_ruling_or_no_opinion((rule,), "Bash", command, ONCALL).decision == "allow"
+        assert tool_ruling_or_no_opinion((rule,), "Bash", command, name) == NO_OPINION
 
     @pytest.mark.parametrize("name", NAMES)
     def test_budgets_and_brakes_hold_for_the_id_alone(self, name):
         budgets.create_budget("agent", ONCALL, "day", "calls", amount=1, at_limit="hold", actor=ANN, now=NOW)
         UsageDay.objects.create(
-            day=installation_local_date(NOW), session_id="ses", model="", agent=ONCALL, calls=2, input_tokens=0,
+            day=installation_local_iso_date(NOW), session_id="ses", model="", agent=ONCALL, calls=2, input_tokens=0,
             output_tokens=0, cache_read_tokens=0, cache_write_tokens=0,
         )  # fmt: skip
         brakes.apply_brake_and_stop_runs("agent", ONCALL, "", actor=ANN, now=NOW)

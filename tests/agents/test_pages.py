@@ -13,7 +13,7 @@ from coordinator.actions.people import keys
 from coordinator.actions.policy import agent_power
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor, system_actor
-from coordinator.lib.identifiers import derive_agent_id_from_name
+from coordinator.lib.identifiers import slugify_name_as_agent_id
 from coordinator.models import (
     Agent,
     AgentPlugin,
@@ -51,11 +51,11 @@ def new_agent(client: Any, **typed: str) -> Any:
     ],
 )
 def test_an_id_follows_from_the_name_and_is_safe_in_addresses(name, agent_id):
-    assert derive_agent_id_from_name(name) == agent_id
+    assert slugify_name_as_agent_id(name) == agent_id
 
 
 def test_names_without_plain_letters_get_ids_of_their_own():
-    ids = {derive_agent_id_from_name(name) for name in ("夜警", "昼警", "!!!")}
+    ids = {slugify_name_as_agent_id(name) for name in ("夜警", "昼警", "!!!")}
     assert len(ids) == 3
     assert all(one.isascii() for one in ids)
 
@@ -175,7 +175,7 @@ def test_the_default_agent_is_not_deleted():
 
 def test_the_switch_asks_for_its_password():
     add_agent()
-    agent_power.set_power_password("agent.robot", "hunter2", actor=BY, now=timezone.now())
+    agent_power.set_power_switch_password("agent.robot", "hunter2", actor=BY, now=timezone.now())
     client = signed_in("approver")
     answer = client.post("/ui/agents/power/agent.robot/", {"on": "no"}, follow=True)
     assert "Password required" in body(answer)

@@ -78,7 +78,7 @@ def test_wrong_passwords_are_written_down_and_soon_refused(now):
 
 def test_a_stored_password_has_the_recorded_form(now):
     add_agent()
-    agent_power.set_power_password("agent.robot", "hunter2", actor=BY, now=now)
+    agent_power.set_power_switch_password("agent.robot", "hunter2", actor=BY, now=now)
     stored = Agent.objects.get(pk="agent.robot").power_password_hash
     assert stored is not None
     kind, version, parameters, salt, digest = stored.split("$")[1:]
@@ -96,14 +96,14 @@ def test_a_hash_that_cannot_be_read_is_told_and_can_be_removed(now):
     add_agent(power_password_hash="plain")
     with pytest.raises(Conflict, match="cannot be read"):
         agent_power.set_agent_enabled("agent.robot", False, actor=BY, password="plain", now=now)
-    agent_power.set_power_password("agent.robot", None, actor=BY, now=now)
+    agent_power.set_power_switch_password("agent.robot", None, actor=BY, now=now)
     agent_power.set_agent_enabled("agent.robot", False, actor=BY, now=now)
 
 
 def test_setting_and_removing_a_password_is_audited_without_it(now):
     add_agent()
-    agent_power.set_power_password("agent.robot", "hunter2", actor=BY, now=now)
-    agent_power.set_power_password("agent.robot", None, actor=BY, now=now)
+    agent_power.set_power_switch_password("agent.robot", "hunter2", actor=BY, now=now)
+    agent_power.set_power_switch_password("agent.robot", None, actor=BY, now=now)
     rows = AuditLog.objects.filter(target_id="agent.robot").order_by("id")
     assert [row.event_type for row in rows] == ["AGENT_PASSWORD_SET", "AGENT_PASSWORD_REMOVED"]
     assert "hunter2" not in str([row.metadata for row in rows])

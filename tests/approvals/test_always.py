@@ -13,7 +13,7 @@ from django.utils import timezone
 from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.actions.policy import grants, tool_rules
-from coordinator.dialects.dialect_registry import find_call_subject
+from coordinator.dialects.dialect_registry import build_call_subject_text
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.models import AuditLog, Grant, PermissionContext, PermissionRequest, ToolRule
@@ -21,12 +21,12 @@ from coordinator.policy.grants import end_parsing as grant_lengths
 from coordinator.policy.grants.access_requests import RequestedAccess
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.requests.approvals import PermissionSubject
-from coordinator.policy.rules.call_text import call_text_in_working_folder
+from coordinator.policy.rules.call_text import copy_call_text_with_folder
 from coordinator.policy.rules.tool_rules import (
     DecisionRule,
-    decide_by_tool_rules,
+    digest_tool_rules,
     load_saved_tool_rules,
-    tool_rules_version,
+    tool_ruling_or_no_opinion,
 )
 from coordinator.policy.suggestions import rules_for_requests
 from coordinator.policy.suggestions.history import RecordedCall
@@ -54,7 +54,7 @@ def asked(command: str = "git push origin main", *, tool: str = "Bash", **change
 
 def rules(*wanted: DecisionRule) -> None:
     tool_rules.replace_tool_rules(
-        list(wanted), seen_version=tool_rules_version(load_saved_tool_rules()), actor=ROOT, now=timezone.now()
+        list(wanted), seen_version=digest_tool_rules(load_saved_tool_rules()), actor=ROOT, now=timezone.now()
     )
 
 
@@ -66,8 +66,8 @@ def decision(
     program: str = "claude-code",
     folder: str = "/srv/shop",
 ) -> str:
-    text = call_text_in_working_folder(find_call_subject(program, tool, {"command": command}), folder)
-    return decide_by_tool_rules(load_saved_tool_rules(), tool, text, agent, program).decision
+    text = copy_call_text_with_folder(build_call_subject_text(program, tool, {"command": command}), folder)
+    return tool_ruling_or_no_opinion(load_saved_tool_rules(), tool, text, agent, program).decision
 
 
 def page_of(row: PermissionRequest) -> str:

@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions.sessions import tool_calls
-from coordinator.actions.sessions.tool_calls import attach_pending_call_id
+from coordinator.actions.sessions.tool_calls import copy_request_with_call_id
 from coordinator.models import Event, EventContext, PermissionRequest
 from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.tool_rules import ASK, Ruling
@@ -55,12 +55,12 @@ def test_equal_calls_are_requests_of_their_own_and_one_call_is_one() -> None:
 def test_two_questions_without_ids_are_about_the_two_open_calls() -> None:
     begun("a", asked().tool_input)
     begun("b", asked().tool_input)
-    first = attach_pending_call_id(waiting("1"))
+    first = copy_request_with_call_id(waiting("1"))
     ask(first)  # as another worker's, which this one knows from the database alone
-    second = attach_pending_call_id(waiting("2"))
+    second = copy_request_with_call_id(waiting("2"))
     assert [first.call_id, second.call_id] == ["b", "a"]
     ask(second)
-    third = attach_pending_call_id(waiting("3"))
+    third = copy_request_with_call_id(waiting("3"))
     assert (third.call_id, third.slot) == (None, "3")
     assert len({ask(question).pk for question in (first, second, third)}) == 3
 
@@ -70,22 +70,22 @@ def test_two_questions_about_the_only_open_call_are_about_that() -> None:
     end("over", 1)
     begun("open", asked().tool_input)
     late = waiting("1", since_us=60_000_000)
-    assert attach_pending_call_id(late).call_id == "open"
-    ask(attach_pending_call_id(late))
-    assert attach_pending_call_id(replace(late, waiter="2"), taken_ids=["open"]).call_id == "open"
+    assert copy_request_with_call_id(late).call_id == "open"
+    ask(copy_request_with_call_id(late))
+    assert copy_request_with_call_id(replace(late, waiter="2"), taken_ids=["open"]).call_id == "open"
 
 
 @pytest.mark.django_db(transaction=True)
 def test_of_two_that_race_for_an_approval_of_one_call_one_gets_it() -> None:
     for call_id in ("a", "b"):
         begun(call_id, asked().tool_input)
-    same = [replace(attach_pending_call_id(waiting(name)), waiter=name) for name in ("1", "2")]
+    same = [replace(copy_request_with_call_id(waiting(name)), waiter=name) for name in ("1", "2")]
     assert same[0].call_id == same[1].call_id  # two workers that looked at the same instant
     row = ask(same[0])
     assert ask(same[1]) == row
     decide(row, after=SOON)
     tasks = [
-        partial(tool_calls.consume_call_verdict, row.request_id, question, actor=AGENT, now=NOW + MINUTE)
+        partial(tool_calls.try_consume_call_verdict, row.request_id, question, actor=AGENT, now=NOW + MINUTE)
         for question in same
     ]
     assert sorted(at_once(tasks)) == [False, True]
@@ -94,21 +94,22 @@ def test_of_two_that_race_for_an_approval_of_one_call_one_gets_it() -> None:
 
 def test_a_call_delivered_twice_has_its_approval_twice() -> None:
     begun("a", asked().tool_input)
-    twice = [attach_pending_call_id(waiting(name)) for name in ("1", "2")]
+    twice = [copy_request_with_call_id(waiting(name)) for name in ("1", "2")]
     row = ask(twice[0])
     decide(row, after=SOON)
     assert all(
-        tool_calls.consume_call_verdict(row.request_id, one, actor=AGENT, now=NOW + MINUTE) for one in twice
+        tool_calls.try_consume_call_verdict(row.request_id, one, actor=AGENT, now=NOW + MINUTE)
+        for one in twice
     )
     named = replace(asked("b"), waiter="3")
-    assert not tool_calls.consume_call_verdict(row.request_id, named, actor=AGENT, now=NOW + MINUTE)
+    assert not tool_calls.try_consume_call_verdict(row.request_id, named, actor=AGENT, now=NOW + MINUTE)
 
 
 def test_a_no_answers_everybody_who_waits_by_it() -> None:
     row = ask(waiting("1"))
     decide(row, "denied", SOON)
     assert all(
-        tool_calls.consume_call_verdict(row.request_id, waiting(name), actor=AGENT, now=NOW + MINUTE)
+        tool_calls.try_consume_call_verdict(row.request_id, waiting(name), actor=AGENT, now=NOW + MINUTE)
         for name in ("1", "2")
     )
 

@@ -27,7 +27,7 @@ from coordinator.policy.rules.marks import (
     load_danger_marks,
     select_danger_grade_reasons,
 )
-from dashboard.approvals.background import load_request_backgrounds
+from dashboard.approvals.background import load_backgrounds_of_request_groups
 from tests.people import person as somebody
 from tests.people import signed_in
 
@@ -54,7 +54,7 @@ def test_a_card_tells_the_task_and_the_last_three_calls_before_it():
         told(session, "pre_tool", tool_name="Bash", tool_input={"command": f"step {number}"})
     asked = told(session, "pre_tool", tool_name="Bash", tool_input={"command": "rm -rf build"})
     told(session, "pre_tool", tool_name="Bash", tool_input={"command": "later"})
-    (glance,) = load_request_backgrounds([[ask("rm -rf build", "ses_1", asked.pk)]])
+    (glance,) = load_backgrounds_of_request_groups([[ask("rm -rf build", "ses_1", asked.pk)]])
     assert glance.recent.task == "Fix the `pool`.\nNow."
     assert [step.about for step in glance.recent.steps] == ["step 2", "step 3", "step 4"]
     page = signed_in("viewer").get("/ui/approvals/").content.decode()
@@ -80,7 +80,7 @@ def test_a_card_tells_the_task_however_many_calls_its_turn_has_made():
         told(session, "message", role="assistant", content=[{"type": "text", "text": "On with it."}])
         told(session, "pre_tool", tool_name="Bash", tool_input={"command": f"step {number}"})
     asked = told(session, "pre_tool", tool_name="Bash", tool_input={"command": "make"})
-    (glance,) = load_request_backgrounds([[ask("make", "ses_1", asked.pk)]])
+    (glance,) = load_backgrounds_of_request_groups([[ask("make", "ses_1", asked.pk)]])
     assert glance.recent.task == "Fix the pool."
     assert [step.about for step in glance.recent.steps] == ["step 97", "step 98", "step 99"]
 
@@ -95,7 +95,7 @@ def test_thirty_cards_ask_for_their_sessions_in_one_query(django_assert_max_num_
         groups.append([ask(f"make {number}", session.pk)])
     groups = [[PermissionRequest.objects.with_context().get(pk=row.pk)] for (row,) in groups]
     with django_assert_max_num_queries(5):
-        found = load_request_backgrounds(groups)
+        found = load_backgrounds_of_request_groups(groups)
     assert [one.recent.task for one in found] == [f"task {number}" for number in range(30)]
 
 
@@ -103,7 +103,7 @@ def test_what_other_programs_wrote_is_told_as_it_stands():
     session = Session.objects.create(session_id="ses_1", status="running", created_at=timezone.now())
     told(session, "pre_tool", tool_name="Odd", tool_input=[1, {"a": "b"}])
     told(session, "pre_tool", tool_name="Large", tool_input={"command": "x" * 100_000})
-    odd, large = load_request_backgrounds([[ask("ls", "ses_1")]])[0].recent.steps
+    odd, large = load_backgrounds_of_request_groups([[ask("ls", "ses_1")]])[0].recent.steps
     assert odd.about == '[1,{"a":"b"}]'
     assert len(large.about) < 500
 
@@ -112,9 +112,9 @@ def test_earlier_answers_to_the_same_call_are_counted():
     anna = somebody("approver", "anna")
     for verdict in ("approved", "denied", "denied"):
         approvals.decide_request(ask("make").request_id, person=anna, verdict=verdict)
-    (glance,) = load_request_backgrounds([[ask("make")]])
+    (glance,) = load_backgrounds_of_request_groups([[ask("make")]])
     assert glance.before == "Asked 3 times before: 1 approved, 2 denied."
-    assert load_request_backgrounds([[ask("make more")]])[0].before == ""
+    assert load_backgrounds_of_request_groups([[ask("make more")]])[0].before == ""
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_card_tells_what_the_rules_said():
         approvals.request_permission(new, actor=key_actor_by_name("k"))
     found = [
         one.ruled
-        for one in load_request_backgrounds(
+        for one in load_backgrounds_of_request_groups(
             [[row] for row in PermissionRequest.objects.with_context().order_by("id")]
         )
     ]

@@ -111,12 +111,12 @@ def test_what_a_rule_denied_was_decided_by_no_person(signed_in) -> None:
 
 
 def test_a_prompt_is_drawn_as_markdown_unless_something_hides_in_it(signed_in) -> None:
-    from dashboard.templatetags.approvals import reveal_markdown
+    from dashboard.templatetags.approvals import render_markdown_or_reveal
 
-    assert "<strong>now</strong>" in reveal_markdown("Fix it **now**.")
-    assert "<script" not in reveal_markdown("Fix <script>alert(1)</script> **now**.")
-    assert "U+202E" in reveal_markdown("Fix it **now**\u202e.")
-    assert "<strong>" not in reveal_markdown("Fix it **now**\u202e.")
+    assert "<strong>now</strong>" in render_markdown_or_reveal("Fix it **now**.")
+    assert "<script" not in render_markdown_or_reveal("Fix <script>alert(1)</script> **now**.")
+    assert "U+202E" in render_markdown_or_reveal("Fix it **now**\u202e.")
+    assert "<strong>" not in render_markdown_or_reveal("Fix it **now**\u202e.")
 
 
 def test_one_at_a_time_shows_the_next_after_each_verdict(signed_in) -> None:

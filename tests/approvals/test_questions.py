@@ -86,7 +86,7 @@ def test_what_is_no_question_is_read_as_none(tool_input: Any) -> None:
 )
 def test_only_what_is_on_offer_is_an_answer(given: list[SubmittedAnswer]) -> None:
     with pytest.raises(UnprocessableRequest):
-        questions.convert_submitted_answers(asked_of(ONE), given)
+        questions.convert_answers_to_stored_list(asked_of(ONE), given)
 
 
 FORM = {
@@ -115,7 +115,7 @@ def test_a_form_is_sent_back_in_the_types_of_its_fields() -> None:
         SubmittedAnswer((0,)),
         SubmittedAnswer((0, 1)),
     ]
-    stored = questions.convert_submitted_answers(asked, given)
+    stored = questions.convert_answers_to_stored_list(asked, given)
     content = {"name": "Ann", "age": 42, "size": "l", "agree": True, "tags": ["x", "y"]}
     assert questions.build_elicitation_content(asked, stored) == content
 
@@ -144,7 +144,7 @@ def test_a_field_of_a_form_takes_only_what_its_schema_allows(place: int, answer:
     ]
     given[place] = answer
     with pytest.raises(UnprocessableRequest):
-        questions.convert_submitted_answers(asked_of(FORM, questions.ELICITATION), given)
+        questions.convert_answers_to_stored_list(asked_of(FORM, questions.ELICITATION), given)
 
 
 @pytest.mark.parametrize(
@@ -214,17 +214,19 @@ def test_a_field_that_asks_for_a_secret_is_known_by_its_name(name: str, title: s
 def test_a_text_of_a_format_is_held_to_it(format_: str, fitting: str, other: str) -> None:
     schema = {"type": "object", "properties": {"a": TEXT | {"format": format_}}}
     asked = asked_of({"message": "m", "requestedSchema": schema}, questions.ELICITATION)
-    stored = questions.convert_submitted_answers(asked, [SubmittedAnswer(text=fitting)])
+    stored = questions.convert_answers_to_stored_list(asked, [SubmittedAnswer(text=fitting)])
     assert questions.build_elicitation_content(asked, stored) == {"a": fitting}
     with pytest.raises(UnprocessableRequest):
-        questions.convert_submitted_answers(asked, [SubmittedAnswer(text=other)])
+        questions.convert_answers_to_stored_list(asked, [SubmittedAnswer(text=other)])
 
 
 def test_a_whole_number_is_sent_exactly() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "number"}}}
     asked = asked_of({"message": "m", "requestedSchema": schema}, questions.ELICITATION)
     given = [SubmittedAnswer(text="9007199254740993"), SubmittedAnswer(text="0.1")]
-    content = questions.build_elicitation_content(asked, questions.convert_submitted_answers(asked, given))
+    content = questions.build_elicitation_content(
+        asked, questions.convert_answers_to_stored_list(asked, given)
+    )
     assert content == {"a": 9007199254740993, "b": 0.1}
 
 

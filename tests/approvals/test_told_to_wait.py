@@ -74,7 +74,7 @@ def settled(asked: ToolCallRequest, after: timedelta = 2 * HOUR) -> Settled | No
     found = tool_calls.find_call_question_answer(row.request_id, asked, now)
     if found is None:
         return None
-    taken = tool_calls.consume_call_verdict(row.request_id, asked, actor=AGENT, now=now)
+    taken = tool_calls.try_consume_call_verdict(row.request_id, asked, actor=AGENT, now=now)
     return found if taken or not found["allowed"] else None
 
 
@@ -105,8 +105,14 @@ def test_an_approval_that_no_call_has_used_can_be_ended_without_a_person() -> No
     approvals.decide_request(used.request_id, person=person("bob"), verdict="approved", now=NOW + HOUR)
     assert settled(call("toolu_8", "make")) is not None
     by = system_actor("restore")
-    assert approvals.revoke_unused_approvals(actor=by, reason="It may have run.", now=NOW + 2 * HOUR) == 1
-    assert approvals.revoke_unused_approvals(actor=by, reason="It may have run.", now=NOW + 2 * HOUR) == 0
+    assert (
+        approvals.revoke_unused_single_use_approvals(actor=by, reason="It may have run.", now=NOW + 2 * HOUR)
+        == 1
+    )
+    assert (
+        approvals.revoke_unused_single_use_approvals(actor=by, reason="It may have run.", now=NOW + 2 * HOUR)
+        == 0
+    )
     context = fresh(unused).context
     assert (context.revoked_by, context.revoke_reason) == ("system:restore", "It may have run.")
     assert trail(unused)[-1] == "PERMISSION_APPROVAL_REVOKED"
@@ -146,7 +152,7 @@ def test_an_approval_is_for_nothing_but_the_very_call(changes: dict[str, Any]) -
     decide(row)
     other = call("toolu_2", **changes)
     assert settled(other) is None
-    assert not tool_calls.consume_call_verdict(
+    assert not tool_calls.try_consume_call_verdict(
         row.request_id, call("toolu_2", "git push --force"), actor=AGENT, now=NOW + 2 * HOUR
     )
     assert settled(call("toolu_3")) is not None
@@ -210,7 +216,7 @@ def test_a_call_that_joins_a_request_while_a_person_decides_it_undoes_no_verdict
 def test_the_hook_that_still_waits_uses_the_approval_up() -> None:
     row = ask_about_call(call())
     decide(row, after=timedelta(seconds=30))
-    assert tool_calls.consume_call_verdict(row.request_id, call(), actor=AGENT, now=NOW + MINUTE)
+    assert tool_calls.try_consume_call_verdict(row.request_id, call(), actor=AGENT, now=NOW + MINUTE)
     assert trail(row)[-1] == "PERMISSION_REQUEST_APPROVED"
     assert settled(call("toolu_2"), MINUTE) is None
 
@@ -229,17 +235,17 @@ def test_the_same_call_may_be_told_its_own_verdict_again() -> None:
     )
     other = replace(prompted, tool_input={"command": "git push --force"})
     assert tool_calls.consume_earlier_answer_to_call(other, NOW + 2 * HOUR + MINUTE, actor=AGENT) is None
-    assert tool_calls.consume_call_verdict(
+    assert tool_calls.try_consume_call_verdict(
         row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 2 * HOUR + MINUTE
     )
-    assert not tool_calls.consume_call_verdict(
+    assert not tool_calls.try_consume_call_verdict(
         row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 2 * HOUR + 3 * MINUTE
     )
-    assert not tool_calls.consume_call_verdict(
+    assert not tool_calls.try_consume_call_verdict(
         row.request_id, call("toolu_3"), actor=AGENT, now=NOW + 2 * HOUR + MINUTE
     )
     nameless = call(None)
-    assert not tool_calls.consume_call_verdict(
+    assert not tool_calls.try_consume_call_verdict(
         row.request_id, nameless, actor=AGENT, now=NOW + 2 * HOUR + MINUTE
     )
 
@@ -252,7 +258,7 @@ def test_an_approval_that_nobody_used_ends() -> None:
         over,
         None,
     )
-    assert not tool_calls.consume_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=over)
+    assert not tool_calls.try_consume_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=over)
     assert ask_about_call(call("toolu_2"), over) != row
 
 
@@ -261,7 +267,7 @@ def test_an_approval_that_nobody_used_can_be_taken_back() -> None:
     decide(row)
     approvals.revoke_approval(row.request_id, person=person("bob"), now=NOW + 2 * HOUR)
     assert settled(call("toolu_2")) is None
-    assert not tool_calls.consume_call_verdict(
+    assert not tool_calls.try_consume_call_verdict(
         row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 2 * HOUR
     )
 
@@ -289,12 +295,12 @@ def test_an_edited_call_runs_as_it_was_edited() -> None:
 
 def test_an_agent_that_leaves_again_does_not_close_what_it_was_told_to_wait_for() -> None:
     row = told_to_wait()
-    tool_calls.withdraw_call_question(
+    tool_calls.withdraw_call_question_if_open(
         row.request_id, actor=AGENT, reason="gone", unless_deferred=True, now=NOW + HOUR
     )
     assert fresh(row).status == "pending"
     first = ask_about_call(call(command="ls"))
-    tool_calls.withdraw_call_question(
+    tool_calls.withdraw_call_question_if_open(
         first.request_id, actor=AGENT, reason="gone", unless_deferred=True, now=NOW
     )
     assert fresh(first).status == "withdrawn"
@@ -319,7 +325,9 @@ def test_of_many_who_make_the_call_again_one_runs_it(transactional_db: None) -> 
     decide(row)
     here = [call(f"toolu_{number}") for number in range(2, 8)]
     tasks: list[Callable[[], bool]] = [
-        lambda one=one: tool_calls.consume_call_verdict(row.request_id, one, actor=AGENT, now=NOW + 2 * HOUR)
+        lambda one=one: tool_calls.try_consume_call_verdict(
+            row.request_id, one, actor=AGENT, now=NOW + 2 * HOUR
+        )
         for one in here
     ]
     assert sorted(at_once(tasks)) == [False] * 5 + [True]
@@ -332,7 +340,7 @@ def test_a_call_that_runs_and_a_person_who_takes_it_back_cannot_both_win(transac
     decide(row)
     bob = person("bob")
     tasks: list[Callable[[], Any]] = [
-        lambda: tool_calls.consume_call_verdict(
+        lambda: tool_calls.try_consume_call_verdict(
             row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 2 * HOUR
         ),
         lambda: approvals.revoke_approval(row.request_id, person=bob, now=NOW + 2 * HOUR),
@@ -352,7 +360,7 @@ def test_the_card_says_what_approving_does(signed_in: Any) -> None:
         decide(row)
         assert "It has not run yet." in words(client.get(page))
         assert "Revoke approval" in words(client.get(page))
-        tool_calls.consume_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=NOW + HOUR)
+        tool_calls.try_consume_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=NOW + HOUR)
         assert "It has not run yet." not in words(client.get(page))
         assert "Revoke approval" not in words(client.get(page))
         assert "Sent to the agent" in words(client.get(page))

@@ -85,8 +85,10 @@ def test_an_approval_meanwhile_runs_the_call_that_is_made_again() -> None:
     assert unawaited_calls.close_abandoned_requests(NOW + 2 * MINUTE) == 0
     again = asks(HERE, outlasts=True, now=NOW + 3 * MINUTE, call_id="toolu_2")
     assert again == row
-    assert tool_calls.consume_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 3 * MINUTE)
-    assert not tool_calls.consume_call_verdict(
+    assert tool_calls.try_consume_call_verdict(
+        row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 3 * MINUTE
+    )
+    assert not tool_calls.try_consume_call_verdict(
         row.request_id, call("toolu_3"), actor=AGENT, now=NOW + 3 * MINUTE
     )
 

@@ -16,7 +16,7 @@ from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests import verdicts
 from coordinator.policy.requests.approvals import Scope, Validity
 from coordinator.policy.requests.judged_content import (
-    hash_request_card_group,
+    card_grouping_digest,
     judged_card_digest,
     judged_content_for_audit,
 )
@@ -97,7 +97,7 @@ def test_the_digests_of_a_card_stay_what_they_were_before_an_upgrade() -> None:
         subject_key="the digest of the call",
     )
     assert judged_card_digest(row) == "105dd79a305cc134fd982fa6334b4de5b1287f31b28f3107b877d810c12b626c"
-    assert hash_request_card_group(row) == "7288b60d9eba548b80a05123ba6640b16f42cf56e09938748ea84c8eccdc89ac"
+    assert card_grouping_digest(row) == "7288b60d9eba548b80a05123ba6640b16f42cf56e09938748ea84c8eccdc89ac"
     assert (
         judged_content_for_audit(row)["judged_sha256"]
         == "aba1c699247e66667fa9c4320d17457d0cdfbc8c90e11e3f083822cc68621708"

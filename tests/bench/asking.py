@@ -86,7 +86,7 @@ def measure_history(step: int) -> tuple[int, int, float, list[tuple[int, int]]]:
     from coordinator.policy.suggestions.search import (
         MOST_SUGGESTED,
         SuggestionSearch,
-        rules_with_additions_after_denials,
+        insert_rules_after_last_deny,
     )
     from dashboard.rules.recorded import READER
     from tests.calls.labelled import (
@@ -97,20 +97,20 @@ def measure_history(step: int) -> tuple[int, int, float, list[tuple[int, int]]]:
     )
 
     saved = load_saved_tool_rules()
-    search = SuggestionSearch.build_suggestion_search_over_history(READER)
+    search = SuggestionSearch.start_suggestion_search_over_history(READER)
     while not search.is_done:
         search.continue_suggestion_search(READER, saved, NOW, WalkTimeLimit(60))
     ready_made = [rule for rule in saved if rule.ready_made]
     chosen = search.tried[: MOST_SUGGESTED - len(ready_made)]
     suggested = [one.suggested_rule(0) for one in chosen if not one.is_grant]
-    rules = rules_with_additions_after_denials(ready_made, suggested)
+    rules = insert_rules_after_last_deny(ready_made, suggested)
     learnt = list_learnt_calls(step)
     others = [call for call in read_labelled_calls(HARMLESS) if call not in learnt]
     passing = [
         (len(list_allowed_calls(rules, calls)), len(calls))
         for calls in (learnt, others, read_labelled_calls(DANGEROUS))
     ]
-    return search.calls, len(rules), search.share_of_calls_allowed(chosen), passing
+    return search.calls, len(rules), search.share_of_calls_suggestions_allow(chosen), passing
 
 
 def main() -> None:

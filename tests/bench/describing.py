@@ -14,7 +14,11 @@ import time
 from collections.abc import Callable
 from statistics import quantiles
 
-from coordinator.calls.descriptions import find_address_uses, find_command_path_uses, parse_shell_text
+from coordinator.calls.descriptions import (
+    iterate_command_address_uses,
+    iterate_command_path_uses,
+    parse_shell_text_without_raising,
+)
 
 PLAIN = "cd /srv/shop && NODE_ENV=test pnpm exec playwright test tests/cart.spec.ts --project=web 2>&1 | tail -20\n"
 NESTED = "sudo -u bob env A=1 timeout 10 bash -lc 'git -C /srv push && find . -name \"*.py\" -exec rm {} +' > out.txt\n"
@@ -32,10 +36,10 @@ TEXTS = {
 
 
 def describe_shell_text(text: str) -> None:
-    commands, _ = parse_shell_text(text, "/srv/shop")
+    commands, _ = parse_shell_text_without_raising(text, "/srv/shop")
     for command in commands:
-        list(find_command_path_uses(command))
-        list(find_address_uses(command))
+        list(iterate_command_path_uses(command))
+        list(iterate_command_address_uses(command))
 
 
 def split_words(text: str) -> None:

@@ -70,7 +70,7 @@ def catch_up(every: float) -> int:
     done = 0
     while True:
         began = time.monotonic()
-        done += search.run_indexing_slice()
+        done += search.index_slice_and_count_events()
         if not search.count_unindexed_events():
             return done
         time.sleep(max(0.0, every - (time.monotonic() - began)))

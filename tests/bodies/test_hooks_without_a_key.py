@@ -27,5 +27,5 @@ def test_no_more_than_a_strangers_body_is_taken_in() -> None:
 
     endpoint = HookEndpoint(Mock(), Mock(), Mock(), Mock(), RequestBodies(), gate=Mock(), notes=Mock())
     with pytest.raises(RequestTooLarge):
-        asyncio.run(endpoint.read_unauthenticated_hook(GuardedCall(), SCOPE, receive))
+        asyncio.run(endpoint.read_unauthenticated_hook_into_call(GuardedCall(), SCOPE, receive))
     assert taken <= STRANGER.sent + 4096

@@ -236,7 +236,7 @@ class TestInTheDatabase:
         free = fleet.start(parameters={"prompt": "x", "agent": "codex"})
         assert fleet.poll(runner) is not None  # the stop
         with pytest.raises(Forbidden):
-            runs.record_run_start_or_stop(
+            runs.record_start_or_order_stop(
                 held.run_id, runner, fleet.tick()
             )  # a runner that does not wait until it may
         assert fleet.fresh(held).status == "pending"

@@ -74,12 +74,12 @@ def test_calls_and_tokens_are_summed_with_the_events_that_are_written() -> None:
     )
     events.record_events([event(one), event(one, "post_tool"), spent(one, input=5, output=7), told], NOW)
     events.record_events([told, event(two), spent(two, input=1, output=2), event(two, "message")], NOW)
-    assert budgets.load_budget_usage(budget(), NOW).amount == 3  # the one that was told twice counts once
-    assert budgets.load_budget_usage(budget("tokens"), NOW).amount == 15
-    assert budgets.load_budget_usage(budget("tokens", reach="agent", name="agent.two"), NOW).amount == 3
-    assert budgets.load_budget_usage(budget("tokens", reach="agent", name="codex"), NOW).amount == 12
-    assert budgets.load_budget_usage(budget(span="session"), NOW, two.pk).amount == 1
-    assert budgets.load_budget_usage(budget(), NOW + timedelta(days=1)).amount == 0
+    assert budgets.load_usage_of_budget(budget(), NOW).amount == 3  # the one that was told twice counts once
+    assert budgets.load_usage_of_budget(budget("tokens"), NOW).amount == 15
+    assert budgets.load_usage_of_budget(budget("tokens", reach="agent", name="agent.two"), NOW).amount == 3
+    assert budgets.load_usage_of_budget(budget("tokens", reach="agent", name="codex"), NOW).amount == 12
+    assert budgets.load_usage_of_budget(budget(span="session"), NOW, two.pk).amount == 1
+    assert budgets.load_usage_of_budget(budget(), NOW + timedelta(days=1)).amount == 0
 
 
 def test_a_refused_event_counts_nothing() -> None:
@@ -87,24 +87,24 @@ def test_a_refused_event_counts_nothing() -> None:
     gone = event(one)
     gone.session_id = "ses_gone"
     events.record_events([gone, event(one)], NOW)
-    assert budgets.load_budget_usage(budget(), NOW).amount == 1
+    assert budgets.load_usage_of_budget(budget(), NOW).amount == 1
 
 
 def test_calls_that_only_the_gateway_tells_count_in_every_session() -> None:
     own, bare = session(1), session(2, executor_profile="mcp-gateway")
     events.record_events([event(own), event(own, source="gateway"), event(bare, source="gateway")], NOW)
-    assert budgets.load_budget_usage(budget(), NOW).amount == 3
-    assert budgets.load_budget_usage(budget(reach="agent", name="codex"), NOW).amount == 3
+    assert budgets.load_usage_of_budget(budget(), NOW).amount == 3
+    assert budgets.load_usage_of_budget(budget(reach="agent", name="codex"), NOW).amount == 3
 
 
 def test_money_is_counted_by_prices_and_what_has_none_is_said() -> None:
     one = session()
     price = dict.fromkeys(("input", "output", "cache_read", "cache_write"), 1_000_000.0)
-    prices.replace_prices_and_price_requests({"own": price}, actor=ANNA, now=NOW)
+    prices.replace_prices_pricing_unpriced_requests({"own": price}, actor=ANNA, now=NOW)
     events.record_events([spent(one, "own", input=2, output=3), spent(one, "nobody-knows", output=40)], NOW)
     found = budgets.current_budget_state(budget("money"), NOW)
     assert (found.use.amount, found.use.unpriced) == (5.0, 40)
-    assert found.usage_label == "at least $5.00"
+    assert found.used_amount_label == "at least $5.00"
     not_counted = "40 tokens of models without a price are not counted."
     assert (
         found.uncounted_usage_label
@@ -121,7 +121,7 @@ def test_a_budget_in_money_asks_while_something_that_was_used_has_no_price(at_li
     assert (asks.decision, asks.deny_at_deadline) == ("ask", True)
     assert "40 tokens are of models without a price" in asks.reason
     price = dict.fromkeys(("input", "output", "cache_read", "cache_write"), 0.0)
-    prices.replace_prices_and_price_requests({"nobody-knows": price}, actor=ANNA, now=NOW)
+    prices.replace_prices_pricing_unpriced_requests({"nobody-knows": price}, actor=ANNA, now=NOW)
     assert budgets.decide_by_budgets(money, [], one.pk, NOW).decision == "observe"
 
 
@@ -156,7 +156,7 @@ def test_a_run_in_the_queue_waits_while_a_budget_holds_runs_and_says_so() -> Non
         changed_at=NOW,
     )
     UsageDay.objects.create(
-        day=budgets.installation_local_date(fleet.now), session_id="ses_other", model="", agent="agent.q", calls=1,
+        day=budgets.installation_local_iso_date(fleet.now), session_id="ses_other", model="", agent="agent.q", calls=1,
         input_tokens=0, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0,
     )  # fmt: skip
     assert claim_next_run(runner, fleet.tick()).run_id == other.run_id
@@ -193,7 +193,7 @@ def test_a_queue_asks_once_whose_a_session_is(django_assert_max_num_queries: Any
 def test_a_budget_of_each_session_is_used_up_where_it_is_in_one_of_today(measure: str) -> None:
     one, two = session(1), session(2)
     price = dict.fromkeys(("input", "output", "cache_read", "cache_write"), 1_000_000.0)
-    prices.replace_prices_and_price_requests({"own": price}, actor=ANNA, now=NOW)
+    prices.replace_prices_pricing_unpriced_requests({"own": price}, actor=ANNA, now=NOW)
     wanted = replace(budget(measure, span="session"), amount=3.0)
     events.record_events([event(one), spent(one, "own", input=2), event(two), event(two)], NOW)
     assert not budgets.is_budget_spent_or_uncountable(wanted, NOW)
@@ -218,7 +218,8 @@ def test_a_session_is_whose_key_began_it_unless_a_person_ordered_it() -> None:
     SessionOwner.objects.create(session=ordered, person="bob")
     events.record_events([event(hooked), event(ordered), event(ordered)], NOW)
     assert [
-        budgets.load_budget_usage(budget(reach="person", name=name), NOW).amount for name in ("anna", "bob")
+        budgets.load_usage_of_budget(budget(reach="person", name=name), NOW).amount
+        for name in ("anna", "bob")
     ] == [1, 2]
     assert [budgets.find_session_owner_username(one.pk) for one in (hooked, ordered)] == ["anna", "bob"]
 
@@ -239,14 +240,14 @@ def test_days_are_those_of_the_installation_s_time_zone(zone: str, at: str, day:
     moment, one = datetime.fromisoformat(at), session()
     with override_settings(LOCAL_ZONE=ZoneInfo(zone)):
         events.record_events([event(one, at=moment)], moment)
-        assert UsageDay.objects.get().day == day == budgets.installation_local_date(moment)
+        assert UsageDay.objects.get().day == day == budgets.installation_local_iso_date(moment)
         end = budgets.end_of_today(moment)
         begun = datetime.combine(
             moment.astimezone(ZoneInfo(zone)).date(), datetime.min.time(), ZoneInfo(zone)
         )
         assert end - begun.astimezone(UTC) == timedelta(hours=hours)
-        assert budgets.load_budget_usage(budget(), end - timedelta(microseconds=1)).amount == 1
-        assert budgets.load_budget_usage(budget(), end).amount == 0
+        assert budgets.load_usage_of_budget(budget(), end - timedelta(microseconds=1)).amount == 1
+        assert budgets.load_usage_of_budget(budget(), end).amount == 0
 
 
 def test_what_is_deleted_stays_used() -> None:
@@ -254,7 +255,7 @@ def test_what_is_deleted_stays_used() -> None:
     now = timezone.now()
     events.record_events([event(one, at=now)], now)
     Session.objects.filter(pk=one.pk).delete()
-    assert budgets.load_budget_usage(budget(), now).amount == 1
+    assert budgets.load_usage_of_budget(budget(), now).amount == 1
 
 
 def test_odd_counts_of_tokens_neither_lower_a_sum_nor_overflow_it() -> None:
@@ -265,14 +266,14 @@ def test_odd_counts_of_tokens_neither_lower_a_sum_nor_overflow_it() -> None:
         spent(one, input=2**62),
     ]
     events.record_events(told, NOW)
-    assert budgets.load_budget_usage(budget("tokens"), NOW).amount == 2 * MOST_TOKENS + 50
+    assert budgets.load_usage_of_budget(budget("tokens"), NOW).amount == 2 * MOST_TOKENS + 50
     assert usage.load_usage_by_session([one.pk])[one.pk].total_tokens == 2 * MOST_TOKENS + 50
 
 
 def test_tokens_count_where_only_the_input_is_told() -> None:
     one = session()
     events.record_events([event(one, "model_request", model="claude-opus-4-5", input_tokens=70)], NOW)
-    assert budgets.load_budget_usage(budget("tokens"), NOW).amount == 70
+    assert budgets.load_usage_of_budget(budget("tokens"), NOW).amount == 70
     assert usage.load_usage_by_session([one.pk])[one.pk].input == 70
 
 
@@ -282,24 +283,24 @@ def test_whose_a_session_is_counts_from_the_moment_it_is_known() -> None:
     Session.objects.filter(pk=one.pk).update(agent_name="codex.two")
     SessionOwner.objects.create(session_id=one.pk, person="anna")
     events.record_events([event(one)], NOW)
-    assert budgets.load_budget_usage(budget(reach="agent", name="codex.two"), NOW).amount == 2
-    assert budgets.load_budget_usage(budget(reach="person", name="anna"), NOW).amount == 2
+    assert budgets.load_usage_of_budget(budget(reach="agent", name="codex.two"), NOW).amount == 2
+    assert budgets.load_usage_of_budget(budget(reach="person", name="anna"), NOW).amount == 2
     Session.objects.filter(pk=one.pk).update(agent_name=None)
     events.record_events([event(one)], NOW)
-    assert budgets.load_budget_usage(budget(reach="agent", name="codex.two"), NOW).amount == 3
+    assert budgets.load_usage_of_budget(budget(reach="agent", name="codex.two"), NOW).amount == 3
 
 
 def test_what_an_agent_uses_that_a_runner_drives_counts_for_its_program() -> None:
     driven = session(1, agent_name=None, executor_profile="signalbox")
     row = DrivenSession.objects.create(session=driven, runner_id="lnch_1")
     events.record_events([event(driven)], NOW)  # which agent it is, is told later
-    assert budgets.load_budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 0
+    assert budgets.load_usage_of_budget(budget(reach="agent", name="claude-code"), NOW).amount == 0
     row.agent = "claude"
     row.save()
     events.record_events([event(driven), spent(driven, output=7)], NOW)
-    assert budgets.load_budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 2
-    assert budgets.load_budget_usage(budget("tokens", reach="agent", name="claude-code"), NOW).amount == 7
-    assert budgets.load_budget_usage(budget(reach="agent", name="signalbox"), NOW).amount == 0
+    assert budgets.load_usage_of_budget(budget(reach="agent", name="claude-code"), NOW).amount == 2
+    assert budgets.load_usage_of_budget(budget("tokens", reach="agent", name="claude-code"), NOW).amount == 7
+    assert budgets.load_usage_of_budget(budget(reach="agent", name="signalbox"), NOW).amount == 0
 
 
 def test_sums_that_name_a_runners_profile_are_put_right() -> None:
@@ -307,5 +308,5 @@ def test_sums_that_name_a_runners_profile_are_put_right() -> None:
     events.record_events([event(driven), event(other)], NOW)
     DrivenSession.objects.create(session=driven, runner_id="lnch_1", agent="claude")
     recording.update_usage_day_agent_programs(NOW)
-    assert budgets.load_budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 1
-    assert budgets.load_budget_usage(budget(reach="agent", name="codex"), NOW).amount == 1
+    assert budgets.load_usage_of_budget(budget(reach="agent", name="claude-code"), NOW).amount == 1
+    assert budgets.load_usage_of_budget(budget(reach="agent", name="codex"), NOW).amount == 1

@@ -13,7 +13,7 @@ from django.utils import timezone
 from coordinator.actions.policy import budgets
 from coordinator.models import Budget, BudgetMark, Notification, UsageDay
 from coordinator.notifications import push, webhook_messages
-from coordinator.policy.limits.budgets import installation_local_date
+from coordinator.policy.limits.budgets import installation_local_iso_date
 from tests.approvals.factories import NOW, asked, person
 from tests.notifications.telling import Told, deliver, listening, told  # noqa: F401 - a fixture
 from tests.people import signed_in
@@ -30,7 +30,7 @@ def budget() -> Budget:
 
 def use(calls: int) -> None:
     UsageDay.objects.create(
-        day=installation_local_date(NOW), session_id=f"ses_{UsageDay.objects.count()}",
+        day=installation_local_iso_date(NOW), session_id=f"ses_{UsageDay.objects.count()}",
         model="", agent="codex", calls=calls,
         input_tokens=0, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0,
     )  # fmt: skip

@@ -53,7 +53,7 @@ def budget(
 
 
 def amount(row: BudgetRow, now: datetime = NOW) -> float:
-    return budgets.load_budget_usage(row, now).amount
+    return budgets.load_usage_of_budget(row, now).amount
 
 
 def test_tokens_count_on_the_day_of_the_request_and_not_on_that_of_the_report() -> None:
@@ -104,7 +104,7 @@ def test_periods_are_calendar_weeks_and_months(
 ) -> None:
     row = budget(span=span)
     assert tuple(day.isoformat() for day in budgets.budget_period_dates(row, now)) == days
-    assert budgets.budget_period_name(row, now) == name
+    assert budgets.current_period_iso_label(row, now) == name
 
 
 def test_a_period_begins_and_ends_at_midnight_of_the_installation() -> None:
@@ -153,7 +153,7 @@ def test_hosts_folders_and_models_count_what_is_theirs() -> None:
 )
 def test_a_budget_applies_to_sessions_in_its_reach(row: BudgetRow, applies: bool) -> None:
     use(one := session(hostname="build", project_dir="/srv/shop"))
-    subject = budgets.load_budget_subject({row.reach}, ["codex"], one.pk)
+    subject = budgets.load_budget_subject_of_session({row.reach}, ["codex"], one.pk)
     assert row.applies_to(subject) is applies
     assert row.can_apply_to_agents(["anybody"])
 

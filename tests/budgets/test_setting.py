@@ -55,7 +55,7 @@ def test_programs_set_none(by: Actor) -> None:
     with pytest.raises(BadRequest):
         budgets.suspend_budget_for_today(made.pk, actor=by, now=NOW)
     with pytest.raises(BadRequest):
-        budgets.remove_budget(made.pk, actor=by, now=NOW)
+        budgets.end_budget(made.pk, actor=by, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_each_step_is_audited_with_what_was_before() -> None:
     made = add()
     budgets.update_budget(made.pk, amount=20, at_limit="ask", actor=ANNA, now=NOW)
     budgets.suspend_budget_for_today(made.pk, actor=ANNA, now=NOW)
-    budgets.remove_budget(made.pk, actor=ANNA, now=NOW)
+    budgets.end_budget(made.pk, actor=ANNA, now=NOW)
     with pytest.raises(NotFound):
         budgets.update_budget(made.pk, amount=30, at_limit="ask", actor=ANNA, now=NOW)
     rows = AuditLog.objects.filter(target_id=f"budget:{made.pk}").order_by("id")

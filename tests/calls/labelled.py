@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coordinator.dialects.dialect_registry import find_call_subject
-from coordinator.policy.rules.call_text import call_text_in_working_folder
-from coordinator.policy.rules.tool_rules import ALLOW, DecisionRule, decide_by_tool_rules
+from coordinator.dialects.dialect_registry import build_call_subject_text
+from coordinator.policy.rules.call_text import copy_call_text_with_folder
+from coordinator.policy.rules.tool_rules import ALLOW, DecisionRule, tool_ruling_or_no_opinion
 
 LABELLED_CALLS = Path(__file__).parents[1] / "data/cases/labelled-calls.jsonl"
 FOLDER = "/srv/shop"
@@ -29,7 +29,9 @@ class LabelledCall:
     @property
     def text(self) -> str:
         """The call as rules see it."""
-        return call_text_in_working_folder(find_call_subject("claude-code", self.tool, self.input), FOLDER)
+        return copy_call_text_with_folder(
+            build_call_subject_text("claude-code", self.tool, self.input), FOLDER
+        )
 
     @property
     def shown_text(self) -> str:
@@ -46,5 +48,5 @@ def list_allowed_calls(rules: Sequence[DecisionRule], calls: Sequence[LabelledCa
     return [
         call
         for call in calls
-        if decide_by_tool_rules(rules, call.tool, call.text, None, "claude-code").decision == ALLOW
+        if tool_ruling_or_no_opinion(rules, call.tool, call.text, None, "claude-code").decision == ALLOW
     ]

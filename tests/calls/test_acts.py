@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.calls.call_headlines import LONGEST_SUBJECT, build_call_headline
+from coordinator.calls.call_headlines import LONGEST_SUBJECT, build_call_headline_parts
 
 PATCH = (
     "*** Begin Patch\n*** Update File: a.py\n@@\n*** Add File: b.py\n+x\n*** Delete File: c.py\n*** End Patch"
@@ -41,7 +41,7 @@ PATCH = (
     ],
 )
 def test_a_headline_says_what_the_call_does(tool: str, tool_input: Any, headline: str) -> None:
-    assert build_call_headline(tool, tool_input, "/srv/shop").text == headline
+    assert build_call_headline_parts(tool, tool_input, "/srv/shop").text == headline
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,11 @@ def test_a_headline_says_what_the_call_does(tool: str, tool_input: Any, headline
 )
 @pytest.mark.parametrize("tool_input", [None, 5, "text", [1], {}, {"command": 5}, {"url": [{}]}, {"": ""}])
 def test_a_headline_is_made_of_whatever_a_row_holds(tool: str, tool_input: Any) -> None:
-    assert build_call_headline(tool, tool_input).text
+    assert build_call_headline_parts(tool, tool_input).text
 
 
 def test_a_subject_counts_as_the_whole_value_only_to_the_letter() -> None:
-    assert build_call_headline("Bash", {"command": "ls -l"}).whole_field == "command"
+    assert build_call_headline_parts("Bash", {"command": "ls -l"}).whole_field == "command"
     for command in (
         "ls\nrm x",
         "ls  -l",
@@ -63,14 +63,14 @@ def test_a_subject_counts_as_the_whole_value_only_to_the_letter() -> None:
         "ls\n",
         "x" * (LONGEST_SUBJECT + 1),
     ):
-        assert build_call_headline("Bash", {"command": command}).whole_field == "", repr(command)
-    assert build_call_headline("Write", {"file_path": "a", "content": "b"}).whole_field == "file_path"
-    assert build_call_headline("Write", {"file_path": "a\nb", "content": "b"}).whole_field == ""
-    assert build_call_headline("Grep", {"pattern": "a  b"}).whole_field == ""
-    assert build_call_headline("Bash", {"command": ["ls", "-l"]}).whole_field == ""
+        assert build_call_headline_parts("Bash", {"command": command}).whole_field == "", repr(command)
+    assert build_call_headline_parts("Write", {"file_path": "a", "content": "b"}).whole_field == "file_path"
+    assert build_call_headline_parts("Write", {"file_path": "a\nb", "content": "b"}).whole_field == ""
+    assert build_call_headline_parts("Grep", {"pattern": "a  b"}).whole_field == ""
+    assert build_call_headline_parts("Bash", {"command": ["ls", "-l"]}).whole_field == ""
 
 
 def test_a_long_subject_is_cut_and_says_so() -> None:
-    subject = build_call_headline("Bash", {"command": "echo " + "x" * 1000}).subject
+    subject = build_call_headline_parts("Bash", {"command": "echo " + "x" * 1000}).subject
     assert len(subject) == LONGEST_SUBJECT
     assert subject.endswith("…")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.dialects.dialect_registry import find_call_subject
+from coordinator.dialects.dialect_registry import build_call_subject_text
 from coordinator.models import ToolRule
 from coordinator.policy.rules import ready_made, tool_rules
-from coordinator.policy.rules.call_text import call_text_in_working_folder
+from coordinator.policy.rules.call_text import copy_call_text_with_folder
 from coordinator.policy.rules.ready_made_allowing import ALLOWING_RULES
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule
 from tests.calls.labelled import (
@@ -79,8 +79,8 @@ ALLOWED = {
 
 
 def decide(tool: str, tool_input: dict[str, Any], folder: str = FOLDER, rules: Any = RULES) -> str:
-    text = call_text_in_working_folder(find_call_subject("claude-code", tool, tool_input), folder)
-    return tool_rules.decide_by_tool_rules(rules, tool, text, None, "claude-code").decision
+    text = copy_call_text_with_folder(build_call_subject_text("claude-code", tool, tool_input), folder)
+    return tool_rules.tool_ruling_or_no_opinion(rules, tool, text, None, "claude-code").decision
 
 
 def test_each_rule_can_be_saved_and_stays_within_what_the_editor_takes() -> None:

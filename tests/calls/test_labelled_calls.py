@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.demo.policy import RULES
 from coordinator.policy.rules.tool_rules import DecisionRule
-from coordinator.policy.suggestions.history import RecordedCall, WalkTimeLimit, find_tool_input_subject_field
+from coordinator.policy.suggestions.history import RecordedCall, WalkTimeLimit, subject_field_name_or_empty
 from coordinator.policy.suggestions.rules_for_requests import build_wider_permanent_answer
 from coordinator.policy.suggestions.search import MOST_SUGGESTED, SuggestionSearch
 from dashboard.rules.recorded import READER
@@ -29,7 +29,7 @@ def record(calls: list[LabelledCall], times: int) -> None:
 
 
 def suggest_rules() -> list[DecisionRule]:
-    search = SuggestionSearch.build_suggestion_search_over_history(READER)
+    search = SuggestionSearch.start_suggestion_search_over_history(READER)
     while not search.is_done:
         search.continue_suggestion_search(READER, (), NOW, WalkTimeLimit(60))
     assert len(search.tried) <= MOST_SUGGESTED
@@ -73,7 +73,7 @@ def test_no_wider_answer_to_a_harmless_call_lets_a_dangerous_one_run(call: Label
         "",
         call.tool,
         call.text,
-        find_tool_input_subject_field(call.input, call.text),
+        subject_field_name_or_empty(call.input, call.text),
         "",
         0,
         "claude-code",

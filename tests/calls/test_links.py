@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.calls.paths import PathLinks, parse_reported_symlinks
+from coordinator.calls.paths import PathLinks, parse_reported_symlinks_or_none
 from coordinator.dialects.claude_code import DIALECT
 from coordinator.dialects.hooks import AgentHook
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, DecisionRule
@@ -85,13 +85,13 @@ def test_where_not_all_links_are_known_a_part_of_the_call_cannot_be_read() -> No
      {"links": [["/a", "/" + "b" * 5000]], "complete": True}, {"links": [], "complete": "yes"}],
 )  # fmt: skip
 def test_links_that_cannot_be_read_are_incomplete(value: Any) -> None:
-    links = parse_reported_symlinks(value)
+    links = parse_reported_symlinks_or_none(value)
     assert links is not None
     assert not links.is_complete
 
 
 def test_the_longest_link_counts_and_names_that_only_begin_alike_do_not() -> None:
-    links = parse_reported_symlinks({"links": [["/a/b", "/x"], ["/a/b/c", "/y"]], "complete": True})
+    links = parse_reported_symlinks_or_none({"links": [["/a/b", "/x"], ["/a/b/c", "/y"]], "complete": True})
     assert links == PathLinks((("/a/b/c", "/y"), ("/a/b", "/x")))
     paths = {"/a/b/c/d": "/y/d", "/a/b/d": "/x/d", "/a/bc": "/a/bc", "/a/b": "/x"}
     assert {path: links.real_path(path) for path in paths} == paths

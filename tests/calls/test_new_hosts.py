@@ -18,7 +18,7 @@ from coordinator.policy.rules.call_history import HistoryNeeds, TimedCall
 from coordinator.policy.rules.call_text import (
     CallText,
     build_call_text_from_input,
-    call_text_in_working_folder,
+    copy_call_text_with_folder,
 )
 from coordinator.policy.rules.ready_made import BY_NAME
 from coordinator.policy.rules.tool_rules import ASK, OBSERVE, DecisionRule
@@ -40,12 +40,12 @@ def fetch(host: str) -> dict[str, str]:
 
 
 def decide(tool_input: Any, rule: DecisionRule = RULE, folder: str = FOLDER) -> str:
-    text = call_text_in_working_folder(build_call_text_from_input(tool_input, "command"), folder)
+    text = copy_call_text_with_folder(build_call_text_from_input(tool_input, "command"), folder)
     assert isinstance(text, CallText)
     moment = TimedCall("", "Bash", tool_input, NOW, folder=folder)
     needs = tool_rules.find_history_needs_of_rules([rule], "Bash", text, None)
     text = text.copy_with_call_history(history_queries.evaluate_history_conditions(needs, moment))
-    return tool_rules.decide_by_tool_rules([rule], "Bash", text, None).decision
+    return tool_rules.tool_ruling_or_no_opinion([rule], "Bash", text, None).decision
 
 
 @pytest.mark.django_db
@@ -91,7 +91,7 @@ def test_what_was_approved_before_such_a_rule_is_known() -> None:
     answered("approved", "Bash", fetch("a.example"))
     answered("denied", "Bash", fetch("b.example"))
     KnownHost.objects.all().delete()
-    seen = tool_rules.tool_rules_version(())
+    seen = tool_rules.digest_tool_rules(())
     saving.replace_tool_rules([RULE], seen_version=seen, actor=ANN, now=NOW)
     assert list(KnownHost.objects.values_list("host", flat=True)) == ["a.example"]
 
@@ -102,7 +102,7 @@ def test_the_replay_knows_what_was_approved_by_then() -> None:
     answered("approved", "Bash", fetch("a.example"))
     later = called("Bash", fetch("a.example"), at=NOW + timedelta(hours=1))
     judge = RecordedCallJudge([RULE], NOW)
-    newest, oldest = READER.load_recorded_calls_by_id([*ids, *later])
+    newest, oldest = READER.load_recorded_calls_of_ids([*ids, *later])
     assert judge.decide_recorded_call(newest).decision == OBSERVE
     assert judge.decide_recorded_call(oldest).decision == ASK
 
@@ -112,11 +112,13 @@ def test_nothing_is_allowed_for_being_new(verdict: str) -> None:
     rule = DecisionRule(1, "Bash", verdict, runs="curl", reaches="new hosts\na.example")
     with pytest.raises(UnprocessableRequest, match="for rules that deny or ask"):
         tool_rules.validate_tool_rule(rule)
-    text = call_text_in_working_folder(
+    text = copy_call_text_with_folder(
         build_call_text_from_input({"command": "curl https://a.example"}, "command"), FOLDER
     )
-    assert tool_rules.decide_by_tool_rules([rule], "Bash", text, None).decision == OBSERVE
-    assert not isinstance(tool_rules.decide_by_tool_rules([rule], "Bash", text, None).ground, DecisionRule)
+    assert tool_rules.tool_ruling_or_no_opinion([rule], "Bash", text, None).decision == OBSERVE
+    assert not isinstance(
+        tool_rules.tool_ruling_or_no_opinion([rule], "Bash", text, None).ground, DecisionRule
+    )
 
 
 @pytest.mark.django_db

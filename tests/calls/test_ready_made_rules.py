@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.models import AuditLog, ToolRule
 from coordinator.policy.rules import ready_made, tool_rules
-from coordinator.policy.rules.call_text import build_call_text_from_input, call_text_in_working_folder
+from coordinator.policy.rules.call_text import build_call_text_from_input, copy_call_text_with_folder
 from coordinator.policy.rules.tool_rules import ASK, OBSERVE
 from tests.calls.test_rules_in_terms import FIELDS, FOLDER
 from tests.people import signed_in
@@ -66,8 +66,8 @@ HARM = {
 
 
 def decide(tool: str, tool_input: dict[str, Any], rules: Any = RULES) -> str:
-    text = call_text_in_working_folder(build_call_text_from_input(tool_input, FIELDS.get(tool)), FOLDER)
-    return tool_rules.decide_by_tool_rules(rules, tool, text, None).decision
+    text = copy_call_text_with_folder(build_call_text_from_input(tool_input, FIELDS.get(tool)), FOLDER)
+    return tool_rules.tool_ruling_or_no_opinion(rules, tool, text, None).decision
 
 
 def test_each_ready_made_rule_can_be_saved() -> None:

@@ -162,16 +162,16 @@ def test_secrets_and_long_inputs_are_compared_as_they_are_stored() -> None:
 @pytest.mark.django_db
 def test_the_same_error_counts_whatever_its_numbers_until_a_call_succeeds() -> None:
     session = fail("1 failed in 0.12s", "cannot open x", "2 failed in 3.40s", "7 failed in 1s")
-    assert history_queries.count_same_errors(moment(TEST, session), 10, 9) == 3
+    assert history_queries.count_repeats_of_last_error(moment(TEST, session), 10, 9) == 3
     fail(None)
-    assert history_queries.count_same_errors(moment(TEST, session), 10, 9) == 0
+    assert history_queries.count_repeats_of_last_error(moment(TEST, session), 10, 9) == 0
 
 
 @pytest.mark.django_db
 def test_an_error_that_says_little_counts_for_the_same_call_alone() -> None:
     fail("Exit code 1", command="grep a src")
     session = fail("Exit code 1", "Exit code 1", command="grep b src")
-    assert history_queries.count_same_errors(moment(TEST, session), 10, 9) == 2
+    assert history_queries.count_repeats_of_last_error(moment(TEST, session), 10, 9) == 2
 
 
 @pytest.mark.django_db
@@ -204,7 +204,7 @@ def decide(rules: list[DecisionRule], needs_session: str, tool_input: Any = TEST
         text = text.copy_with_call_history(
             history_queries.evaluate_history_conditions(needs, moment(tool_input, needs_session))
         )
-    return tool_rules.decide_by_tool_rules(rules, "Bash", text, None).decision
+    return tool_rules.tool_ruling_or_no_opinion(rules, "Bash", text, None).decision
 
 
 @pytest.mark.django_db
@@ -235,7 +235,9 @@ def test_what_is_not_counted_may_be_a_repetition_at_worst() -> None:
         "Bash", build_call_text_from_input(TEST, "command"), None, agent_known=True, program="codex"
     )
     assert tool_rules.strictest_ruling_for_partial_call([CALL_RULE], call).decision == ASK
-    assert tool_rules.decide_by_tool_rules([CALL_RULE], "Bash", call.text or "", None).decision == OBSERVE
+    assert (
+        tool_rules.tool_ruling_or_no_opinion([CALL_RULE], "Bash", call.text or "", None).decision == OBSERVE
+    )
 
 
 @pytest.mark.django_db
@@ -267,7 +269,7 @@ def test_a_person_edits_how_often_and_is_told_how_to_write_it() -> None:
         "form-TOTAL_FORMS": "1", "form-INITIAL_FORMS": "1", "form-MIN_NUM_FORMS": "0", "form-MAX_NUM_FORMS": "200",
         "form-0-tool": "*", "form-0-verdict": "deny", "form-0-agents": "*", "form-0-agents_listed": "1",
         "form-0-ORDER": "1", "form-0-stops_turn": "1", "do": "save",
-        "version": tool_rules.tool_rules_version(tool_rules.load_saved_tool_rules()),
+        "version": tool_rules.digest_tool_rules(tool_rules.load_saved_tool_rules()),
     }  # fmt: skip
     refused = approver.post("/ui/rules/save/", form | {"form-0-repeats": "often"})
     assert refused.status_code == 422

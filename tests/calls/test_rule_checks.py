@@ -6,9 +6,9 @@ import pytest
 
 from coordinator.models import ToolRule
 from coordinator.policy.rules.rule_checks import (
-    convert_pattern_rule_to_terms,
-    list_rule_warnings,
-    make_text_matching_pattern,
+    pattern_sample_text_or_none,
+    rule_in_terms_or_none,
+    warnings_by_rule_number,
 )
 from coordinator.policy.rules.tool_rules import DecisionRule, load_saved_tool_rules
 from dashboard.rules.question import deserialize_trial_rules, serialize_trial_rules
@@ -19,7 +19,7 @@ URL = "/ui/rules/"
 
 
 def warn(*rules: DecisionRule) -> list[str]:
-    return [warning for found in list_rule_warnings(rules).values() for warning in found]
+    return [warning for found in warnings_by_rule_number(rules).values() for warning in found]
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_rules_on_trial_are_carried_whole() -> None:
 
 
 def test_a_sample_fits_its_pattern_and_costs_little() -> None:
-    assert make_text_matching_pattern(r"a(b|c)\d+[^x]?.$") == "ab1aa"
-    assert make_text_matching_pattern("(?=x)") is None
-    assert make_text_matching_pattern("(" * 500 + ")" * 500) is None
-    assert make_text_matching_pattern("((((a{50}){50}){50}){50})") is None
+    assert pattern_sample_text_or_none(r"a(b|c)\d+[^x]?.$") == "ab1aa"
+    assert pattern_sample_text_or_none("(?=x)") is None
+    assert pattern_sample_text_or_none("(" * 500 + ")" * 500) is None
+    assert pattern_sample_text_or_none("((((a{50}){50}){50}){50})") is None
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_sample_fits_its_pattern_and_costs_little() -> None:
     ],
 )
 def test_a_plain_pattern_can_be_said_in_terms(tool: str, pattern: str, runs: str, touches: str) -> None:
-    changed = convert_pattern_rule_to_terms(DecisionRule(1, tool, "deny", pattern, reason="Why."))
+    changed = rule_in_terms_or_none(DecisionRule(1, tool, "deny", pattern, reason="Why."))
     assert changed is not None
     assert (changed.runs, changed.touches, changed.pattern, changed.reason) == (runs, touches, "", "Why.")
 
@@ -113,7 +113,7 @@ def test_a_plain_pattern_can_be_said_in_terms(tool: str, pattern: str, runs: str
     ],
 )  # fmt: skip
 def test_other_patterns_stay_as_they_are(verdict: str, tool: str, pattern: str) -> None:
-    assert convert_pattern_rule_to_terms(DecisionRule(1, tool, verdict, pattern)) is None
+    assert rule_in_terms_or_none(DecisionRule(1, tool, verdict, pattern)) is None
 
 
 @pytest.mark.parametrize(

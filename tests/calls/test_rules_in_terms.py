@@ -14,7 +14,7 @@ from coordinator.policy.rules import ready_made, tool_rules
 from coordinator.policy.rules.call_text import (
     build_call_text_from_input,
     build_call_text_from_patch,
-    call_text_in_working_folder,
+    copy_call_text_with_folder,
 )
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule, Ruling
 from tests.calls.test_commands import read_cases
@@ -28,8 +28,8 @@ def decide(rule: DecisionRule, tool: str, tool_input: Any, folder: str | None = 
     text = build_call_text_from_input(tool_input, FIELDS.get(tool))
     if tool == "apply_patch":
         text = build_call_text_from_patch(tool_input, "command")
-    return tool_rules.decide_by_tool_rules(
-        [rule], tool, call_text_in_working_folder(text, folder), None, "claude-code"
+    return tool_rules.tool_ruling_or_no_opinion(
+        [rule], tool, copy_call_text_with_folder(text, folder), None, "claude-code"
     )
 
 
@@ -386,8 +386,8 @@ def test_allow_says_nothing_of_tools_that_nobody_knows() -> None:
 
 
 def test_a_call_of_which_only_a_text_is_known_is_restricted_and_never_covered() -> None:
-    assert tool_rules.decide_by_tool_rules([PUSH], "Bash", "git status", None).decision == DENY
-    assert tool_rules.decide_by_tool_rules([SAFE], "Bash", "git status", None).decision == OBSERVE
+    assert tool_rules.tool_ruling_or_no_opinion([PUSH], "Bash", "git status", None).decision == DENY
+    assert tool_rules.tool_ruling_or_no_opinion([SAFE], "Bash", "git status", None).decision == OBSERVE
 
 
 @pytest.mark.parametrize(

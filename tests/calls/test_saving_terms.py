@@ -52,7 +52,7 @@ def test_an_older_server_takes_no_allow_rule_in_terms_for_one_about_all_calls() 
     assert save(verdict="allow", tool="Bash", runs="ls").status_code == 302
     row = ToolRule.objects.get()
     as_older = DecisionRule(1, row.tool, row.verdict, row.pattern)
-    assert tool_rules.decide_by_tool_rules([as_older], "Bash", "rm -rf /", None).decision == OBSERVE
+    assert tool_rules.tool_ruling_or_no_opinion([as_older], "Bash", "rm -rf /", None).decision == OBSERVE
     (rule,) = tool_rules.load_saved_tool_rules()
     assert (rule.pattern, rule.runs, rule.verdict) == ("", "ls", ALLOW)
 
@@ -68,7 +68,7 @@ def test_a_call_is_tested_by_what_it_does() -> None:
 
 def test_rules_without_terms_keep_the_version_that_they_had() -> None:
     plain = DecisionRule(1, "Bash", "deny", "x")
-    assert len(tool_rules.decision_rule_as_values(plain)) == 9
-    assert tool_rules.tool_rules_version([plain]) != tool_rules.tool_rules_version(
+    assert len(tool_rules.decision_rule_as_value_list(plain)) == 9
+    assert tool_rules.digest_tool_rules([plain]) != tool_rules.digest_tool_rules(
         [DecisionRule(1, "Bash", "deny", "x", runs="ls")]
     )

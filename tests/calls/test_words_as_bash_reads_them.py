@@ -55,7 +55,7 @@ def run_in_bash(script: str, folder: Path) -> list[list[str]] | None:
 def test_bash_starts_no_program_with_other_words(script: str, tmp_path: Path) -> None:
     started = run_in_bash(script, tmp_path)
     reader = ShellReader("/")
-    reader.collect_script_commands(script)
+    reader.record_script_commands(script)
     if started is None or reader.reading.unreadable:
         return
     read = [[word.text for word in one.words] for one in reader.reading.commands]
@@ -90,7 +90,7 @@ def quote_word(word: str, form: int) -> str:
 @given(st.lists(QUOTED, min_size=1, max_size=5))
 def test_quoting_never_changes_what_is_read(words: list[tuple[str, int]]) -> None:
     reader = ShellReader("/")
-    reader.collect_script_commands("git " + " ".join(quote_word(*word) for word in words))
+    reader.record_script_commands("git " + " ".join(quote_word(*word) for word in words))
     if not reader.reading.unreadable:  # a quoted blank behind a quote is refused by the grammar
         assert [[word.text for word in one.words] for one in reader.reading.commands] == [
             ["git", *(word for word, _ in words)]
@@ -103,14 +103,14 @@ def test_quoting_never_changes_what_is_read(words: list[tuple[str, int]]) -> Non
 @given(st.text(alphabet=st.sampled_from("abg '\"\\\n;|&$(){}<>`!#=*~-EF\u00a0\U000f0000"), max_size=400))
 def test_no_text_breaks_the_reader(text: str) -> None:
     reader = ShellReader("/")
-    reader.collect_script_commands(text)
+    reader.record_script_commands(text)
     assert isinstance(reader.reading.commands, list)
 
 
 @pytest.mark.parametrize("character", ["\u0100", "\u3000", "\U000f0000", "\U0010ffff"])
 def test_characters_beyond_the_scanners_table_do_not_crash_it(character: str) -> None:
     reader = ShellReader("/")
-    reader.collect_script_commands(
+    reader.record_script_commands(
         f"git {{{character}x; echo -{character} $${character}\ncat <<{character}\n${character}\n"
     )
     assert [word.text for word in reader.reading.commands[0].words] == ["git", f"{{{character}x"]
@@ -119,7 +119,7 @@ def test_characters_beyond_the_scanners_table_do_not_crash_it(character: str) ->
 @pytest.mark.parametrize("word", ["é=1", "→=1", "x→=1", "𐍈=1", "x中=1"])
 def test_a_word_whose_name_is_not_ascii_is_no_assignment(word: str) -> None:
     reader = ShellReader("/")
-    reader.collect_script_commands(f"{word} git push")
+    reader.record_script_commands(f"{word} git push")
     assert [[one.text for one in command.words] for command in reader.reading.commands] == [
         [word, "git", "push"]
     ]
@@ -128,5 +128,5 @@ def test_a_word_whose_name_is_not_ascii_is_no_assignment(word: str) -> None:
 @pytest.mark.parametrize("word", ["\U000f0000", "'\U000f0000'", '"\U000f0000"', "$'\\U000f0000'", "\udc00"])
 def test_no_character_of_a_text_becomes_a_special_one(word: str) -> None:
     reader = ShellReader("/")
-    reader.collect_script_commands(f"rm {word}")
+    reader.record_script_commands(f"rm {word}")
     assert [one.text for one in reader.reading.commands[0].words] in (["rm", "\U000f0000"], ["rm", "?"])

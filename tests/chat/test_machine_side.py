@@ -233,7 +233,7 @@ def test_a_heartbeat_keeps_an_agent_online_and_tells_it_that_it_is_off():
 
 
 def test_pw_8_the_hash_of_a_switch_is_never_told():
-    agent_power.set_power_password("agent.robot", "hunter2", actor=ANNA.actor, now=NOW)
+    agent_power.set_power_switch_password("agent.robot", "hunter2", actor=ANNA.actor, now=NOW)
     answer = client("read").get("/api/agents")
     assert b"argon2" not in answer.content
     by_id = {one["id"]: one for one in answer.json()}

@@ -46,7 +46,7 @@ def test_cp_9_no_message_is_skipped_where_a_page_ends_within_one_instant(limit):
 
 def test_going_forward_skips_none_either():
     wanted, found, place = same_instant(15), [], chat.MessagePosition(EPOCH, "")
-    while page := chat.load_newer_messages("agent.robot", place, 4):
+    while page := chat.load_newer_message_page("agent.robot", place, 4):
         found += [row.pk for row in page.messages]
         place = chat.message_position(page.messages[-1])
         if not page.has_more:

@@ -126,15 +126,13 @@ def test_an_agent_is_told_what_it_has_not_answered():
     say("one")
     say("two", by=ROBOT)
     say("three")
-    told = reading.build_unanswered_messages_response(
-        "agent.robot", reading.last_agent_message_position("agent.robot")
+    told = reading.unanswered_messages_json_or_none(
+        "agent.robot", reading.last_agent_position_or_epoch("agent.robot")
     )
     assert told is not None
     assert [one["content"][0]["text"] for one in told["messages"]] == ["three"]
     assert (
-        reading.build_unanswered_messages_response(
-            "agent.robot", reading.parse_message_position(told["after"])
-        )
+        reading.unanswered_messages_json_or_none("agent.robot", reading.parse_message_position(told["after"]))
         is None
     )
 

@@ -24,21 +24,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def test_after_a_failure_one_asks_at_a_time_and_rests_grow(clock: SimpleNamespace) -> None:
     place = StoreCircuitBreaker()
-    assert [place.try_acquire_request_turn(), place.try_acquire_request_turn()] != [None, None], (
+    assert [place.acquire_request_turn_or_none(), place.acquire_request_turn_or_none()] != [None, None], (
         "all may ask while it answers"
     )
     for rest in (5, 10, 20, 40, 60, 60):
         place.open_after_missing_response()
         place.open_after_missing_response()  # another, who waited beside
         clock.now += rest - 1
-        assert place.try_acquire_request_turn() is None
+        assert place.acquire_request_turn_or_none() is None
         clock.now += 1
-        turn = place.try_acquire_request_turn()
+        turn = place.acquire_request_turn_or_none()
         assert turn is not None
-        assert place.try_acquire_request_turn() is None, "one asks already"
+        assert place.acquire_request_turn_or_none() is None, "one asks already"
         place.release_request_turn(turn)
     place.record_success()
-    assert None not in (place.try_acquire_request_turn(), place.try_acquire_request_turn())
+    assert None not in (place.acquire_request_turn_or_none(), place.acquire_request_turn_or_none())
 
 
 @pytest.fixture

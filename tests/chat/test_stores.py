@@ -113,7 +113,7 @@ def test_a_wrong_byte_is_never_given_out(s3: S3) -> None:
         reading.open_attachment_at_offset(row, 3 * checked.PIECE + 5)
     with pytest.raises(StoredDataCorrupt):
         reading.compute_attachment_sha256(row)
-    assert attachments.check_attachment_files(NOW, checksums=True).damaged == [row.pk]
+    assert attachments.compare_stored_files_with_rows(NOW, checksums=True).damaged == [row.pk]
 
 
 def test_an_object_that_is_gone_or_shorter_is_told(s3: S3) -> None:
@@ -122,11 +122,11 @@ def test_an_object_that_is_gone_or_shorter_is_told(s3: S3) -> None:
     s3.objects[name] = (data[: checked.PIECE], when)
     with pytest.raises(StoredDataCorrupt):
         reading.open_attachment_at_offset(row, 3 * checked.PIECE)
-    assert attachments.check_attachment_files(NOW).damaged == [row.pk]
+    assert attachments.compare_stored_files_with_rows(NOW).damaged == [row.pk]
     s3.objects.clear()
     with pytest.raises(NotFound):
         reading.open_attachment_at_offset(row, 0)
-    assert attachments.check_attachment_files(NOW).missing == [row.pk]
+    assert attachments.compare_stored_files_with_rows(NOW).missing == [row.pk]
 
 
 def test_a_bucket_that_fails_is_told_to_people_and_programs_and_leaves_nothing(s3: S3) -> None:
@@ -154,7 +154,7 @@ def test_a_bucket_that_fails_is_told_to_people_and_programs_and_leaves_nothing(s
     )
     assert (said.status_code, said.json()["detail"][:31]) == (503, "The file could not be stored: t")
     assert client.get("/ui/chat/with/agent.robot/").status_code == 200
-    assert "cannot be listed" in attachments.check_attachment_files(NOW).silent[0]
+    assert "cannot be listed" in attachments.compare_stored_files_with_rows(NOW).silent[0]
     assert [check.level for check in stored_files.iterate_stored_file_checks(NOW)] == [
         CheckLevel.FAIL,
         CheckLevel.FAIL,
@@ -184,7 +184,7 @@ def test_objects_go_with_their_message_and_orphans_are_found(s3: S3) -> None:
     s3.put("box/here/attachments/ab/stray.bin", b"?", datetime(2020, 1, 1, tzinfo=UTC))
     s3.put("box/here/attachments/ab/young.bin", b"?", NOW)
     s3.put("box/other/attachments/ab/not-ours.bin", b"?", datetime(2020, 1, 1, tzinfo=UTC))
-    found = attachments.check_attachment_files(NOW)
+    found = attachments.compare_stored_files_with_rows(NOW)
     assert [one.name for one in found.orphans] == ["attachments/ab/stray.bin"]
     assert attachments.remove_orphan_files(found, NOW) == 1
     chat.remove_chat_message(row.message_id, actor=ANNA.actor, now=NOW)
@@ -201,14 +201,14 @@ def test_a_backup_tells_of_objects_that_are_missing_or_that_nobody_could_look_fo
     row = send(os.urandom(MIB))
     s3.objects.clear()
     told: list[str] = []
-    made = making.make_backup(tmp_path / "one", NOW, say=told.append)
+    made = making.write_backup_folder(tmp_path / "one", NOW, say=told.append)
     assert f"1 of them are missing or damaged: {row.pk}." in told[-1]
     assert (made.elsewhere or {})["missing"] == [row.pk]
     with pytest.raises(CommandError, match="no longer exists"):
-        making.make_backup(tmp_path / "two", NOW, say=told.append, with_bucket=True)
+        making.write_backup_folder(tmp_path / "two", NOW, say=told.append, with_bucket=True)
     assert not (tmp_path / "two").exists()
     s3.fault = "AccessDenied"
-    making.make_backup(tmp_path / "three", NOW, say=told.append)
+    making.write_backup_folder(tmp_path / "three", NOW, say=told.append)
     assert "Signalbox could not check that they are there: the S3 bucket box answers AccessDenied" in told[-1]
 
 
@@ -267,7 +267,7 @@ def broken_off(s3: S3, settings, tmp_path) -> ChatAttachment:
 
 @pytest.mark.django_db(transaction=True)
 def test_an_unused_copy_that_a_move_uses_after_all_stays(broken_off: ChatAttachment) -> None:
-    found = attachments.check_attachment_files(timezone.now())
+    found = attachments.compare_stored_files_with_rows(timezone.now())
     assert [one.name for one in found.orphans] == [broken_off.disk_path]
     call_command("move_attachments")
     assert attachments.remove_orphan_files(found, timezone.now()) == 0
@@ -276,7 +276,7 @@ def test_an_unused_copy_that_a_move_uses_after_all_stays(broken_off: ChatAttachm
 
 @pytest.mark.django_db(transaction=True)
 def test_an_unused_copy_that_a_move_has_just_written_anew_stays(s3: S3, broken_off: ChatAttachment) -> None:
-    found = attachments.check_attachment_files(timezone.now())
+    found = attachments.compare_stored_files_with_rows(timezone.now())
     s3.put(f"box/here/{broken_off.disk_path}", b"x" * 70_000)
     assert attachments.remove_orphan_files(found, timezone.now()) == 0
     assert len(s3.objects) == 1
@@ -285,7 +285,9 @@ def test_an_unused_copy_that_a_move_has_just_written_anew_stays(s3: S3, broken_o
 @pytest.mark.django_db(transaction=True)
 def test_an_unused_copy_that_nobody_uses_goes(s3: S3, broken_off: ChatAttachment) -> None:
     assert (
-        attachments.remove_orphan_files(attachments.check_attachment_files(timezone.now()), timezone.now())
+        attachments.remove_orphan_files(
+            attachments.compare_stored_files_with_rows(timezone.now()), timezone.now()
+        )
         == 1
     )
     assert not s3.objects
@@ -344,9 +346,9 @@ def test_a_file_from_before_is_known_again_once_it_was_looked_through(settings, 
     row = send(os.urandom(MIB))
     StoredFile.objects.all().delete()
     row = ChatAttachment.objects.get(pk=row.pk)
-    assert attachments.check_attachment_files(NOW).unknown == [row.pk]
-    assert attachments.check_attachment_files(NOW, checksums=True).damaged == []
-    assert attachments.check_attachment_files(NOW).unknown == []
+    assert attachments.compare_stored_files_with_rows(NOW).unknown == [row.pk]
+    assert attachments.compare_stored_files_with_rows(NOW, checksums=True).damaged == []
+    assert attachments.compare_stored_files_with_rows(NOW).unknown == []
     (tmp_path / (row.disk_path or "")).write_bytes(b"x" * MIB)
     with pytest.raises(StoredDataCorrupt):
         reading.compute_attachment_sha256(ChatAttachment.objects.get(pk=row.pk))
@@ -354,14 +356,14 @@ def test_a_file_from_before_is_known_again_once_it_was_looked_through(settings, 
 
 def test_reading_jumps_and_ends_as_a_plain_file_does() -> None:
     data = os.urandom(3 * checked.PIECE + 5)
-    known = checked.fingerprint_file(io.BytesIO(data))
+    known = checked.fingerprint_file_content(io.BytesIO(data))
 
     class Memory:
         def open_byte_range(self, name: str, start: int, length: int) -> io.BytesIO:
             return io.BytesIO(data[start : start + length])
 
     row = StoredFile(size_bytes=known.size, sha256=known.sha256, pieces=known.pieces)
-    with checked.open_verified_file(Memory(), "x", row) as file, io.BytesIO(data) as plain:  # type: ignore[arg-type]
+    with checked.open_file_verified_while_reading(Memory(), "x", row) as file, io.BytesIO(data) as plain:  # type: ignore[arg-type]
         for at, size in ((0, 10), (checked.PIECE - 3, 9), (3 * checked.PIECE, 99), (5, -1), (10**9, 4)):
             file.seek(at), plain.seek(at)
             assert file.read(size) == plain.read(size)

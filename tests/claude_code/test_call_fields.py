@@ -20,8 +20,8 @@ PATCH = (
 
 def decide(rule: DecisionRule, source: str, tool: str, tool_input: dict[str, Any]) -> str:
     tool_rules.validate_tool_rule(rule)
-    text = DIALECTS[source].find_call_subject(tool, tool_input)
-    return tool_rules.decide_by_tool_rules([rule], tool, text, "agent.bot", source).decision
+    text = DIALECTS[source].build_call_subject_text(tool, tool_input)
+    return tool_rules.tool_ruling_or_no_opinion([rule], tool, text, "agent.bot", source).decision
 
 
 @pytest.mark.parametrize("verdict", [DENY, ASK])
@@ -101,7 +101,7 @@ def test_an_allow_rule_covers_no_field_that_it_does_not_name(added: dict[str, An
         "Bash",
         ALLOW,
         escape_pattern_text(
-            text_for_allow_rules(DIALECTS["claude-code"].find_call_subject("Bash", call | added))
+            text_for_allow_rules(DIALECTS["claude-code"].build_call_subject_text("Bash", call | added))
         ),
     )
     assert decide(exact, "claude-code", "Bash", call | added) == ALLOW
@@ -257,7 +257,7 @@ def test_many_values_are_not_taken_one_by_one(monkeypatch: pytest.MonkeyPatch) -
         resolved.append(path)
         return []
 
-    monkeypatch.setattr(call_text, "list_changed_normalized_path_or_url", note)
+    monkeypatch.setattr(call_text, "list_normalized_form_if_changed", note)
     call = {"file_path": "a", "more": [1] * 100_000}
     assert decide(DecisionRule(1, "Read", DENY, "^/etc/"), "claude-code", "Read", call) == OBSERVE
     assert len(resolved) < 1_000

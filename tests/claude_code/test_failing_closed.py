@@ -216,7 +216,7 @@ def hook(tool: str, **tool_input: Any) -> bytes:
 
 def lay_down(*rules: DecisionRule) -> None:
     tool_rules.replace_tool_rules(
-        rules, seen_version=policy.tool_rules_version(policy.load_saved_tool_rules()), actor=ANN, now=NOW
+        rules, seen_version=policy.digest_tool_rules(policy.load_saved_tool_rules()), actor=ANN, now=NOW
     )
 
 

@@ -8,10 +8,10 @@ import pytest
 from django.utils import timezone
 
 from coordinator.actions.sessions import tool_calls
-from coordinator.actions.sessions.tool_calls import attach_pending_call_id
+from coordinator.actions.sessions.tool_calls import copy_request_with_call_id
 from coordinator.models import Event, EventContext, Session
 from coordinator.policy.requests.tool_calls import ToolCallRequest
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from tests.secrets.corpus import SECRETS
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +30,7 @@ def begun(call_id: str, tool_input: Any, subagent: str | None = None) -> int:
         event_type="pre_tool",
         timestamp="t",
         tool_name="Bash",
-        tool_input=mask_secrets(tool_input),
+        tool_input=mask_secrets_in_value(tool_input),
     )
     EventContext.objects.create(
         event=event,
@@ -56,9 +56,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def counted(value: Any, **how: Any) -> Any:
         values.append(value)
-        return mask_secrets(value, **how)
+        return mask_secrets_in_value(value, **how)
 
-    monkeypatch.setattr(tool_calls, "mask_secrets", counted)
+    monkeypatch.setattr(tool_calls, "mask_secrets_in_value", counted)
     return values
 
 
@@ -70,7 +70,7 @@ def test_the_newest_free_call_alike_is_found_and_the_input_read_once(read: list[
     for number in range(3):
         begun(f"other {number}", {"command": f"ls {number}"})
 
-    found = attach_pending_call_id(asked(), taken_ids={"taken"})
+    found = copy_request_with_call_id(asked(), taken_ids={"taken"})
 
     assert (found.call_id, found.event_id) == ("ours", event_id)
     assert read == [INPUT]
@@ -80,6 +80,6 @@ def test_a_call_that_is_named_is_found_without_reading_inputs(read: list[Any]) -
     event_id = begun("ours", {"command": "as it was before it was edited"})
     begun("other", INPUT)
 
-    assert attach_pending_call_id(asked("ours")).event_id == event_id
-    assert attach_pending_call_id(asked("unknown")) == asked("unknown")
+    assert copy_request_with_call_id(asked("ours")).event_id == event_id
+    assert copy_request_with_call_id(asked("unknown")) == asked("unknown")
     assert read == []

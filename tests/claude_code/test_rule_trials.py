@@ -45,7 +45,7 @@ def walked(
     now: list[DecisionRule], then: list[DecisionRule] | None = None, edits: tuple[GrantEdit, ...] = ()
 ) -> tuple[RuleTrial, int]:
     """Walk through the history a stretch at a time, carrying the trial along as JSON; return it and the steps."""
-    trial, steps = RuleTrial.build_rule_trial_over_history(reader()), 0
+    trial, steps = RuleTrial.start_rule_trial_over_history(reader()), 0
     while not trial.is_done:
         judge = RecordedCallJudge(now, NOW)
         other = (
@@ -53,7 +53,7 @@ def walked(
             if then is None and not edits
             else RecordedCallJudge(now if then is None else then, NOW, edits)
         )
-        trial = RuleTrial.deserialize_rule_trial(json.loads(json.dumps(trial.serialize_rule_trial())))
+        trial = RuleTrial.deserialize_rule_trial(json.loads(json.dumps(trial.serialize_rule_trial_as_list())))
         trial.continue_rule_trial(reader(), judge, other, spent())
         steps += 1
     return trial, steps
@@ -148,7 +148,7 @@ def test_a_list_that_runs_out_of_time_says_where_it_goes_on() -> None:
 def test_the_clock_is_looked_at_within_a_stretch_and_every_call_is_counted_once() -> None:
     ran(*["git push"] * 120, "make")
     whole, judge = reader(2_000), RecordedCallJudge([NO_PUSH], NOW)
-    trial, counted = RuleTrial.build_rule_trial_over_history(whole), []
+    trial, counted = RuleTrial.start_rule_trial_over_history(whole), []
     while not trial.is_done:
         trial.continue_rule_trial(whole, judge, judge, spent())
         counted.append(trial.tally.calls)
@@ -164,7 +164,7 @@ def test_a_search_stops_within_a_stretch_and_knows_what_was_refused_behind_it() 
     ids = ran(*["make lint"] * 60, *["ls"] * 60)
     rejected_in_the_terminal(ids[0])
     whole = reader(2_000)
-    search, learnt = SuggestionSearch.build_suggestion_search_over_history(whole), []
+    search, learnt = SuggestionSearch.start_suggestion_search_over_history(whole), []
     while not search.is_done:
         search.continue_suggestion_search(whole, (), NOW, spent())
         learnt.append(search.calls)
@@ -226,7 +226,7 @@ def test_rules_on_trial_go_along_from_piece_to_piece_and_to_the_calls(small_piec
     a_history()
     client = signed_in("approver")
     form = {
-        "form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 0, "do": "try", "version": policy.tool_rules_version(()),
+        "form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 0, "do": "try", "version": policy.digest_tool_rules(()),
         "form-0-tool": "Bash", "form-0-pattern": "git push", "form-0-verdict": "deny",
         "form-0-agents": "*",
     }  # fmt: skip
@@ -248,7 +248,7 @@ def test_rules_on_trial_go_along_from_piece_to_piece_and_to_the_calls(small_piec
 def test_every_number_leads_to_its_calls() -> None:
     a_history()
     tool_rules.replace_tool_rules(
-        [NO_PUSH, LOOKING], seen_version=policy.tool_rules_version([]), actor=Actor("user", "ann"), now=NOW
+        [NO_PUSH, LOOKING], seen_version=policy.digest_tool_rules([]), actor=Actor("user", "ann"), now=NOW
     )
     client = signed_in("viewer")
     page = client.get("/ui/rules/")
@@ -292,7 +292,7 @@ def test_only_so_many_rules_that_are_not_saved_are_tried_at_once() -> None:
     answer = client.post("/ui/rules/trial/", form)
     assert (answer.status_code, "At most 50 unsaved rules" in answer.content.decode()) == (422, True)
     tool_rules.replace_tool_rules(
-        rules[1:2], seen_version=policy.tool_rules_version([]), actor=Actor("user", "ann"), now=NOW
+        rules[1:2], seen_version=policy.digest_tool_rules([]), actor=Actor("user", "ann"), now=NOW
     )
     assert client.post("/ui/rules/trial/", form).status_code == 200
 
@@ -302,7 +302,7 @@ def test_a_question_comes_back_from_its_form_as_it_went() -> None:
     asked = question.build_trial_of_rules(rules, [GrantEdit("agent.a", "db", None, "deny", NOW)])
     form = QueryDict(mutable=True)
     form.update({"rules": asked.packed_rules, "edits": asked.packed_edits})
-    assert question.parse_trial_form(form) == asked
+    assert question.parse_rules_on_trial(form) == asked
 
 
 def test_a_preview_of_grants_leads_to_a_trial_on_every_recorded_call() -> None:
@@ -325,14 +325,14 @@ def test_a_rule_for_a_program_is_tried_on_its_calls_alone() -> None:
     ran("git push", "git push", by="agent.other", source="codex")
     trial, _ = walked([DecisionRule(1, "Bash", "deny", "git push", program="codex")])
     assert trial.tally.then[rule_trials.DECISIONS.index("deny")] == 2
-    assert question.parse_trial_form(QueryDict(mutable=True)).rules is None
+    assert question.parse_rules_on_trial(QueryDict(mutable=True)).rules is None
 
 
 def test_a_question_about_rules_keeps_the_program_that_a_rule_is_for() -> None:
     asked = question.build_trial_of_rules([DecisionRule(1, "Bash", "deny", program="codex")])
     carried = QueryDict(mutable=True)
     carried["rules"] = asked.packed_rules
-    assert question.parse_trial_form(carried).rules == (DecisionRule(1, "Bash", "deny", program="codex"),)
+    assert question.parse_rules_on_trial(carried).rules == (DecisionRule(1, "Bash", "deny", program="codex"),)
 
 
 def test_counts_and_calls_say_whose_they_are_by_the_agents_name() -> None:

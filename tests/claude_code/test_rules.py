@@ -29,7 +29,7 @@ DENY_ENV = DecisionRule(1, "Read|Edit", "deny", r"\.env$", reason="Secrets stay 
 
 
 def decision(rules: list[DecisionRule], tool: str, text: str, agent: str | None = None) -> str:
-    return policy.decide_by_tool_rules(rules, tool, text, agent).decision
+    return policy.tool_ruling_or_no_opinion(rules, tool, text, agent).decision
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,14 @@ def test_what_allows_a_servers_tools_allows_no_other_servers(
 ) -> None:
     rules, servers = [DecisionRule(1, names, verdict)], ["a", "a__b"]
     tools = ("mcp__a__run", "mcp__a__b__run")
-    found = [policy.decide_by_tool_rules(rules, tool, "x", None, servers=servers).decision for tool in tools]
+    found = [
+        policy.tool_ruling_or_no_opinion(rules, tool, "x", None, servers=servers).decision for tool in tools
+    ]
     assert found == [of_a, of_a__b]
     call = [PartialCall(tool, "x", agent_known=True, program="") for tool in tools]
     assert [policy.strictest_ruling_for_partial_call(rules, one, servers).decision for one in call] == found
     if names == "mcp__a__*":
-        alone = policy.decide_by_tool_rules(rules, "mcp__a__b__run", "x", None, servers=["a"])
+        alone = policy.tool_ruling_or_no_opinion(rules, "mcp__a__b__run", "x", None, servers=["a"])
         assert alone.decision == of_a, "it is a tool of a"
 
 
@@ -87,7 +89,7 @@ def test_what_allows_a_plugins_server_allows_no_other_servers(names: str, of_a: 
     rules, servers = [DecisionRule(1, names, "allow")], ["a", "a__b"]
     tools = ("mcp__plugin_P_a__run", "mcp__plugin_P_a__b__run")
     assert [
-        policy.decide_by_tool_rules(rules, tool, "x", None, servers=servers).decision for tool in tools
+        policy.tool_ruling_or_no_opinion(rules, tool, "x", None, servers=servers).decision for tool in tools
     ] == [
         of_a,
         of_a__b,
@@ -142,12 +144,12 @@ def test_no_pattern_takes_long_on_any_text() -> None:
 )
 def test_a_rule_that_cannot_be_followed_is_not_saved(rule: DecisionRule) -> None:
     with pytest.raises(UnprocessableRequest, match="ule 1"):
-        tool_rules.replace_tool_rules([rule], seen_version=policy.tool_rules_version([]), actor=ANN, now=NOW)
+        tool_rules.replace_tool_rules([rule], seen_version=policy.digest_tool_rules([]), actor=ANN, now=NOW)
     assert not ToolRule.objects.exists()
 
 
 def test_two_editors_do_not_overwrite_one_another() -> None:
-    seen = policy.tool_rules_version(policy.load_saved_tool_rules())
+    seen = policy.digest_tool_rules(policy.load_saved_tool_rules())
     tool_rules.replace_tool_rules([DENY_ENV], seen_version=seen, actor=ANN, now=NOW)
     with pytest.raises(Conflict, match="Somebody else"):
         tool_rules.replace_tool_rules([], seen_version=seen, actor=Actor("user", "ben"), now=NOW)
@@ -155,7 +157,7 @@ def test_two_editors_do_not_overwrite_one_another() -> None:
 
 
 def test_saving_is_audited_with_before_and_after() -> None:
-    tool_rules.replace_tool_rules([DENY_ENV], seen_version=policy.tool_rules_version([]), actor=ANN, now=NOW)
+    tool_rules.replace_tool_rules([DENY_ENV], seen_version=policy.digest_tool_rules([]), actor=ANN, now=NOW)
     row = AuditLog.objects.get(event_type="TOOL_RULES_SAVED")
     assert (row.actor_id, row.metadata["before"]) == ("user:ann", [])
     assert row.metadata["after"][0]["pattern"] == DENY_ENV.pattern
@@ -163,9 +165,7 @@ def test_saving_is_audited_with_before_and_after() -> None:
 
 def form(*rules: dict[str, Any], do: str = "save", version: str | None = None) -> dict[str, Any]:
     data: dict[str, Any] = {"form-TOTAL_FORMS": len(rules), "form-INITIAL_FORMS": 0, "do": do}
-    data["version"] = (
-        policy.tool_rules_version(policy.load_saved_tool_rules()) if version is None else version
-    )
+    data["version"] = policy.digest_tool_rules(policy.load_saved_tool_rules()) if version is None else version
     for number, rule in enumerate(rules):
         data |= {
             f"form-{number}-{name}": value
@@ -232,7 +232,7 @@ def test_addresses_that_people_have_kept_lead_to_where_the_pages_are_now(former:
 def test_the_page_tells_what_would_happen_to_a_call(agent_with_a_grant: str) -> None:
     tool_rules.replace_tool_rules(
         [DecisionRule(1, "mcp__shopdb__drop", "deny", reason="Never.")],
-        seen_version=policy.tool_rules_version([]),
+        seen_version=policy.digest_tool_rules([]),
         actor=ANN,
         now=NOW,
     )
@@ -296,7 +296,7 @@ def agent_with_a_grant() -> str:
 def test_a_rule_for_a_program_leaves_the_others_and_unknown_ones_alone() -> None:
     rules = [DecisionRule(1, "Bash", "deny", program="codex"), DecisionRule(2, "Bash", "allow")]
     found = [
-        policy.decide_by_tool_rules(rules, "Bash", "x", None, name).decision
+        policy.tool_ruling_or_no_opinion(rules, "Bash", "x", None, name).decision
         for name in ("codex", "gemini", "")
     ]
     assert found == ["deny", "allow", "allow"]
@@ -315,7 +315,7 @@ def test_a_rule_for_a_program_that_nobody_knows_is_not_saved() -> None:
     with pytest.raises(UnprocessableRequest, match="hal-9000"):
         tool_rules.replace_tool_rules(
             [DecisionRule(1, "*", "deny", program="hal-9000")],
-            seen_version=policy.tool_rules_version([]),
+            seen_version=policy.digest_tool_rules([]),
             actor=ANN,
             now=NOW,
         )

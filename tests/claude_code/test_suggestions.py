@@ -15,18 +15,18 @@ from django.test import Client
 from time_machine import TimeMachineFixture
 
 from coordinator.actions.policy import tool_rules
-from coordinator.dialects.dialect_registry import find_call_subject
+from coordinator.dialects.dialect_registry import build_call_subject_text
 from coordinator.identity.actors import Actor
 from coordinator.models import Agent, AuditLog, Event, Grant, McpServer, PermissionRequest
 from coordinator.policy.grants import end_parsing as grant_lengths
 from coordinator.policy.rules import tool_rules as policy
-from coordinator.policy.rules.call_text import call_text_in_working_folder
+from coordinator.policy.rules.call_text import copy_call_text_with_folder
 from coordinator.policy.rules.tool_rules import DecisionRule
 from coordinator.policy.suggestions.history import WalkTimeLimit
 from coordinator.policy.suggestions.search import (
     RuleSuggestion,
     SuggestionSearch,
-    rules_with_additions_after_denials,
+    insert_rules_after_last_deny,
 )
 from tests.claude_code.recorded import (
     FOLDER,
@@ -58,10 +58,10 @@ def spent() -> WalkTimeLimit:
 
 def searched(saved: Sequence[DecisionRule] = ()) -> SuggestionSearch:
     """Search to the end, a stretch at a time, carrying the search along as JSON."""
-    search = SuggestionSearch.build_suggestion_search_over_history(reader())
+    search = SuggestionSearch.start_suggestion_search_over_history(reader())
     for _ in range(500):
         search = SuggestionSearch.deserialize_suggestion_search(
-            json.loads(json.dumps(search.serialize_suggestion_search()))
+            json.loads(json.dumps(search.serialize_suggestion_search_as_list()))
         )
         search.continue_suggestion_search(reader(), saved, NOW, spent())
         if search.is_done:
@@ -71,7 +71,7 @@ def searched(saved: Sequence[DecisionRule] = ()) -> SuggestionSearch:
 
 def call_text(tool: str, text: str, folder: str = FOLDER) -> str:
     field = "command" if tool == "Bash" else "file_path"
-    return call_text_in_working_folder(find_call_subject("claude-code", tool, {field: text}), folder)
+    return copy_call_text_with_folder(build_call_subject_text("claude-code", tool, {field: text}), folder)
 
 
 def lets_run(
@@ -107,7 +107,7 @@ def test_the_narrowest_rules_that_let_the_calls_run_come_with_their_evidence() -
     assert "other numbers" in log.loosely
     assert log.touches == "in /srv/shop\n!.env*"
     assert (
-        search.share_of_calls_allowed(search.tried),
+        search.share_of_calls_suggestions_allow(search.tried),
         search.count_calls_allowed_by_suggestions(search.tried),
     ) == (1.0, 8)
     assert lets_run(search.tried, "Bash", "git log -7")
@@ -274,7 +274,7 @@ def test_new_rules_stand_behind_the_last_that_denies() -> None:
         DecisionRule(2, "Bash", "deny", "x"),
         DecisionRule(3, "*", "ask"),
     ]
-    rules = rules_with_additions_after_denials(saved, [DecisionRule(9, "Read", "allow")])
+    rules = insert_rules_after_last_deny(saved, [DecisionRule(9, "Read", "allow")])
     assert [(rule.number, rule.verdict) for rule in rules] == [
         (1, "ask"),
         (2, "deny"),
@@ -316,7 +316,7 @@ def test_no_more_is_suggested_than_reaches_the_goal() -> None:
     ran(*["ls"] * 96, *["make"] * 4)
     search = searched()
     assert [one.runs for one in search.tried] == ["ls -*"]
-    assert search.share_of_calls_allowed(search.tried) == 0.96
+    assert search.share_of_calls_suggestions_allow(search.tried) == 0.96
 
 
 def test_calls_that_run_unasked_already_need_no_rule() -> None:
@@ -379,7 +379,7 @@ def test_one_suggestion_is_accepted_as_a_rule_behind_the_denials_and_audited() -
     saved = [DecisionRule(1, "Bash", "deny", "push"), DecisionRule(2, "Bash", "ask")]
     tool_rules.replace_tool_rules(
         saved,
-        seen_version=policy.tool_rules_version([]),
+        seen_version=policy.digest_tool_rules([]),
         actor=Actor("user", "a"),
         now=NOW,
     )
@@ -418,7 +418,7 @@ def test_a_suggestion_made_against_other_rules_conflicts() -> None:
     mine = (*policy.load_saved_tool_rules(), DecisionRule(2, "Bash", "ask", "make"))
     tool_rules.replace_tool_rules(
         mine,
-        seen_version=policy.tool_rules_version(policy.load_saved_tool_rules()),
+        seen_version=policy.digest_tool_rules(policy.load_saved_tool_rules()),
         actor=Actor("user", "ann"),
         now=NOW,
     )
@@ -454,7 +454,7 @@ def test_a_search_begins_anew_where_the_rules_changed_meanwhile(monkeypatch) -> 
     page = client.get(PAGE)
     tool_rules.replace_tool_rules(
         [DecisionRule(1, "Bash", "deny", "make")],
-        seen_version=policy.tool_rules_version([]),
+        seen_version=policy.digest_tool_rules([]),
         actor=Actor("user", "a"),
         now=NOW,
     )
@@ -556,7 +556,7 @@ def test_a_suggestion_shows_the_calls_that_it_would_allow_and_the_nearest_that_i
     by_tool = {one.tool: one for one in search.tried}
     texts = {
         call.event_id: str(call.about)
-        for call in reader().load_recorded_calls_by_id(list(Event.objects.values_list("id", flat=True)))
+        for call in reader().load_recorded_calls_of_ids(list(Event.objects.values_list("id", flat=True)))
     }
     bash, read = by_tool["Bash"], by_tool["Read"]
     assert {texts[event] for event in bash.examples.values()} == {

@@ -49,7 +49,7 @@ def ask(key: str, rule: DecisionRule, agent: str = "claude-code") -> tuple[str |
     timeline = SessionTimeline(session.pk)
     [row] = [
         row
-        for row in load_window_rows(timeline, timeline.read_last_events(10), session)
+        for row in load_window_rows(timeline, timeline.read_last_window(10), session)
         if isinstance(row, CallRow)
     ]
     return decision, row

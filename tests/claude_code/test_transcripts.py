@@ -119,7 +119,7 @@ def test_sub_agents_are_nested_under_the_names_that_hooks_give_them(corpus: Path
 
 def test_tokens_are_counted_once_a_request_and_on_their_own_day(corpus: Path) -> None:
     brought(corpus)
-    spent = usage.load_usage_by_model(session(FIXED).pk)
+    spent = usage.load_session_usage_by_model(session(FIXED).pk)
     assert {model: (one.input, one.output) for model, one in spent.items()} == {
         "claude-opus-4-6": (28, 187 + 143 + 139 + 96 + 88 + 210 + 61),
         "claude-haiku-4-5-20251001": (8, 125),
@@ -246,7 +246,9 @@ def test_telemetry_that_told_no_contents_is_filled_in_and_counted_once(corpus: P
     assert PROMPT in said(FIXED, "user")
     assert calls(FIXED)["toolu_01A1"].end.tool_output.value["stdout"].startswith("12:")
     assert "imported  0 events" in brought(corpus, "--dry-run")
-    assert usage.load_usage_by_model(made)["claude-opus-4-6"].output == 924  # telemetry reported 1 of 187
+    assert (
+        usage.load_session_usage_by_model(made)["claude-opus-4-6"].output == 924
+    )  # telemetry reported 1 of 187
 
 
 def test_calls_that_an_executor_reported_without_ids_are_known(corpus: Path) -> None:

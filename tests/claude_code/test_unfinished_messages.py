@@ -25,7 +25,7 @@ def session(db: None) -> Session:
     session = make_session("ses_a", status="running", executor_session_id="claude-1")
     add_events(session, [said("user", "Go.", at=0)])
     for place, text in enumerate([f"Your token is {TOKEN[:9]}", f"{TOKEN[9:]}, I will"]):
-        reported_sessions.store_piece_or_complete_message("ses_a", MessagePiece("m1", place, text, False))
+        reported_sessions.store_piece_or_pop_message("ses_a", MessagePiece("m1", place, text, False))
     return session
 
 

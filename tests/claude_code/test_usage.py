@@ -76,14 +76,16 @@ def test_a_model_without_a_price_of_our_own_costs_its_list_price(model: str, dol
 
 def test_a_price_of_our_own_wins_over_the_list_price() -> None:
     own = {"input": 7.0, "output": 0.0, "cache_read": 0.0, "cache_write": 0.0}
-    prices.replace_prices_and_price_requests({"gpt-5.1-codex": own}, actor=Actor("user", "ann"), now=NOW)
+    prices.replace_prices_pricing_unpriced_requests(
+        {"gpt-5.1-codex": own}, actor=Actor("user", "ann"), now=NOW
+    )
     spend("ses_1", "gpt-5.1-codex", 1_000_000, 1_000_000)
     assert usage.load_usage_by_session(["ses_1"])["ses_1"].cost_label == "$7.00"
 
 
 def test_the_page_says_where_each_price_comes_from() -> None:
     own = {"input": 7.0, "output": 0.0, "cache_read": 0.0, "cache_write": 0.0}
-    prices.replace_prices_and_price_requests({"my-model": own}, actor=Actor("user", "ann"), now=NOW)
+    prices.replace_prices_pricing_unpriced_requests({"my-model": own}, actor=Actor("user", "ann"), now=NOW)
     for model in ("gpt-5", "my-model", "nobody-knows-it"):
         spend("ses_1", model, 10, 10, at=timezone.now())
     page = signed_in("viewer").get("/ui/costs/").content.decode()
@@ -116,11 +118,11 @@ def test_the_overview_sums_the_tokens_of_a_day_and_what_they_cost() -> None:
 
 def test_prices_are_edited_by_admins_and_audited() -> None:
     price = {"input": 1.0, "output": 2.0, "cache_read": 0.1, "cache_write": 1.25}
-    prices.replace_prices_and_price_requests({"gpt-x": price}, actor=Actor("user", "ann"), now=NOW)
+    prices.replace_prices_pricing_unpriced_requests({"gpt-x": price}, actor=Actor("user", "ann"), now=NOW)
     assert list(ModelPrice.objects.values_list("model", flat=True)) == ["gpt-x"]
     assert AuditLog.objects.get(event_type="MODEL_PRICES_SAVED").metadata["after"] == {"gpt-x": price}
     with pytest.raises(UnprocessableRequest):
-        prices.replace_prices_and_price_requests(
+        prices.replace_prices_pricing_unpriced_requests(
             {"gpt-x": price | {"input": -1}}, actor=Actor("user", "ann"), now=NOW
         )
     form = {"form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 0, "form-0-model": "m"}

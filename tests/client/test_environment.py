@@ -90,7 +90,7 @@ class Project:
     def wait_for(self, *, seconds: float) -> None:
         """Have the agent wait so long for its hook."""
         hook = HookInvocation(connect.build_client_command(), self.url, KEYS["agent"])
-        self.command = hook.blocking_hook_command("claude-code", seconds)
+        self.command = hook.fail_closed_hook_command("claude-code", seconds)
 
     def connect(self, url: str, *, hold: bool = True) -> None:
         """Write the settings file, as `signalbox connect` does."""
@@ -193,7 +193,7 @@ def test_every_end_but_an_answer_blocks_the_call_and_says_so(
         "exits with 1": ("python3", "-c", "raise ImportError", str(file)),
         "killed": ("python3", "-c", "import os; os.kill(os.getpid(), 9)", str(file)),
     }
-    project.command = HookInvocation(programs[how], "http://127.0.0.1:9").blocking_hook_command(
+    project.command = HookInvocation(programs[how], "http://127.0.0.1:9").fail_closed_hook_command(
         "claude-code", 60
     )
     done = project.call(PATH=os.environ["PATH"])
@@ -206,7 +206,7 @@ def test_a_package_that_cannot_be_loaded_blocks_the_call(project: Project, tmp_p
     launcher.parent.mkdir(parents=True)
     launcher.write_bytes(Path(connect.launch.__file__).read_bytes())
     python, *_ = connect.build_client_command()
-    project.command = HookInvocation((python, "-I", "-S", str(launcher)), "").blocking_hook_command(
+    project.command = HookInvocation((python, "-I", "-S", str(launcher)), "").fail_closed_hook_command(
         "claude-code", 60
     )
     done = project.call()

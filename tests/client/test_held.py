@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from coordinator.client import offline_block_list as held
 from coordinator.policy.rules.offline_blocking import build_offline_tool_lines
-from coordinator.policy.rules.tool_rules import ASK, DENY, DecisionRule, PartialCall, decide_by_tool_rules
+from coordinator.policy.rules.tool_rules import (
+    ASK,
+    DENY,
+    DecisionRule,
+    PartialCall,
+    tool_ruling_or_no_opinion,
+)
 
 TOOLS = ["Bash", "Edit", "Write", "mcp__shop__drop", "mcp__till__read"]
 RULES = st.builds(
@@ -31,11 +37,11 @@ RULES = st.builds(
 @given(st.lists(RULES, max_size=5), st.sampled_from(TOOLS), st.sampled_from(["git push", "ls"]))
 def test_no_call_that_a_rule_holds_is_taken_for_free(rules: list[DecisionRule], tool: str, text: str) -> None:
     caller = PartialCall(agent_id="shop", agent_known=True)
-    told = held.parse_offline_block_list(
+    told = held.parse_block_list_or_none(
         json.dumps(build_offline_tool_lines(rules, caller, grants_deny=False))
     )
     assert told is not None
-    ruling = decide_by_tool_rules(rules, tool, text, "shop")
+    ruling = tool_ruling_or_no_opinion(rules, tool, text, "shop")
     if ruling.decision in {ASK, DENY} and ruling.deny_at_deadline:
         assert held.is_tool_blocked_offline(told, tool)
         assert held.is_tool_blocked_offline(told, None)

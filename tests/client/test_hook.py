@@ -110,7 +110,7 @@ def test_a_hook_that_is_killed_is_a_no_and_one_whose_agent_ends_asks_no_longer(
 ) -> None:
     agent = agents()
     call = HookInvocation((sys.executable, "-m", "coordinator.client.main"), agent.served.url)
-    command = shlex.split(call.blocking_hook_command("codex", 120))
+    command = shlex.split(call.fail_closed_hook_command("codex", 120))
     process = agent.home.start("codex", agent.call(), command=command)
     agent.asked()
     (hook,) = children_of(process.pid)

@@ -29,7 +29,9 @@ def test_a_second_question_under_an_open_id_is_refused(monkeypatch: pytest.Monke
     for command in ("ls", "rm -rf ~"):
         asked = {"tool_name": "Bash", "input": {"command": command}}
         params = {"name": mcp_ask.TOOL, "arguments": asked}
-        server.handle_mcp_message(json.dumps({"id": 1, "method": "tools/call", "params": params}).encode())
+        server.handle_and_answer_mcp_message(
+            json.dumps({"id": 1, "method": "tools/call", "params": params}).encode()
+        )
     assert "error" in written[0]
     decided.set()
     until(lambda: len(written) == 2)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.client.real_paths import FIELD, MAX_WORDS, add_real_paths_to_hook
+from coordinator.client.real_paths import FIELD, MAX_WORDS, build_hook_body_with_symlinks
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def project(tmp_path: Path) -> Path:
 
 def found(project: Path, tool_input: Any, **more: Any) -> dict[str, Any] | None:
     payload = {"hook_event_name": "PreToolUse", "cwd": f"{project}", "tool_input": tool_input} | more
-    body = add_real_paths_to_hook(json.dumps(payload).encode(), payload)
+    body = build_hook_body_with_symlinks(json.dumps(payload).encode(), payload)
     told = json.loads(body)
     assert {name: value for name, value in told.items() if name != FIELD} == payload
     links: dict[str, Any] | None = told.get(FIELD)
@@ -89,4 +89,4 @@ def test_more_words_than_are_tried_are_said_to_be_too_many(project: Path) -> Non
 def test_a_body_that_names_links_itself_is_sent_as_it_is(project: Path) -> None:
     payload = {"cwd": f"{project}", "tool_input": {"file_path": "notes.txt"}, FIELD: {}}
     body = json.dumps(payload).encode()
-    assert add_real_paths_to_hook(body, payload) == body
+    assert build_hook_body_with_symlinks(body, payload) == body

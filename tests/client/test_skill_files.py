@@ -10,7 +10,7 @@ import pytest
 from coordinator.client import hook, skill_files
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.skill_files import (
-    collect_skill_shell_lines,
+    collect_skill_shell_report,
     extract_shell_lines,
     is_skill_hook_registered,
 )
@@ -33,7 +33,7 @@ def write(path: Path, text: str) -> None:
 
 
 def skill(work: Path, name: str, args: str = "") -> dict[str, Any]:
-    return collect_skill_shell_lines(
+    return collect_skill_shell_report(
         {
             "hook_event_name": "PreToolUse",
             "tool_name": "Skill",
@@ -132,7 +132,7 @@ def test_the_time_that_the_look_takes_is_not_the_servers(monkeypatch: pytest.Mon
         clock[0] += 5.0
         return {"lines": ["touch marker"], "files": []}
 
-    monkeypatch.setattr(skill_files, "collect_skill_shell_lines", slow)
+    monkeypatch.setattr(skill_files, "collect_skill_shell_report", slow)
     command = hook.HookCommand(HOOK_AGENTS["claude-code"], 590)
     limit = command._until
     command._event = "UserPromptExpansion"
@@ -155,7 +155,7 @@ def test_a_hook_of_the_program_holds_lines_only_where_ours_is_registered_for_it(
         "tool_input": {"skill": "release"},
         "cwd": str(tmp_path),
     }
-    found = collect_skill_shell_lines(payload, is_registered=is_skill_hook_registered(str(settings)))
+    found = collect_skill_shell_report(payload, is_registered=is_skill_hook_registered(str(settings)))
     assert (found == {"held": True}) is is_registered
     assert is_registered or found["lines"] == ["make release"]
 

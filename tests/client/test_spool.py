@@ -112,7 +112,9 @@ def test_what_is_kept_lies_in_folders_of_this_user_alone_whatever_the_umask(tmp_
     usual = os.umask(0)
     try:
         write_private_file(str(tmp_path / "config" / "signalbox" / "settings.json"), b"{}")
-        with HookSpool(str(tmp_path / "state" / "signalbox" / "server" / "spool"))._try_sender_lock():
+        with HookSpool(
+            str(tmp_path / "state" / "signalbox" / "server" / "spool")
+        )._try_sender_lock_during_block():
             pass
     finally:
         os.umask(usual)

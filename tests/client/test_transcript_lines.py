@@ -16,7 +16,7 @@ from coordinator.client.transcript_lines import (
     FIELD,
     LARGEST_LINES,
     LARGEST_TAIL,
-    add_transcript_lines_to_hook,
+    build_hook_body_with_transcript,
 )
 from tests.client.lines import listening
 from tests.client.programs import Home
@@ -40,7 +40,7 @@ def gemini_line(kind: str, text: str, **more: Any) -> str:
 
 def lines_along(path: Path, words: Any) -> list[str] | None:
     payload = {"session_id": "s", "transcript_path": str(path)}
-    body = add_transcript_lines_to_hook(json.dumps(payload).encode() + b"\n", payload, words)
+    body = build_hook_body_with_transcript(json.dumps(payload).encode() + b"\n", payload, words)
     value = json.loads(body)
     assert value.items() >= payload.items()
     found: list[str] | None = value.get(FIELD)
@@ -118,7 +118,7 @@ def test_what_is_no_transcript_leaves_the_hook_as_it_is(tmp_path: Path, what: st
 )
 def test_a_hook_that_names_no_transcript_goes_as_it_came(payload: dict[str, Any]) -> None:
     body = json.dumps(payload).encode()
-    assert add_transcript_lines_to_hook(body, payload, CODEX) == body
+    assert build_hook_body_with_transcript(body, payload, CODEX) == body
 
 
 def test_the_hook_command_sends_them_with_the_end_of_a_turn_alone(tmp_path: Path) -> None:
@@ -142,11 +142,11 @@ def test_a_transcript_that_is_written_behind_its_hook_is_waited_for(
     said = '{"type":"assistant.message","data":{"content":"Done."}}'
     monkeypatch.setattr(transcript_lines, "WRITTEN_WITHIN_SECONDS", PATIENCE)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(add_transcript_lines_to_hook, body, told, copilot)
+        waiting = pool.submit(build_hook_body_with_transcript, body, told, copilot)
         whole = f'{said}\n{{"type":"hook.start","data":{{"hookType":"agentStop"}}}}\n'
         path.with_suffix(".new").write_text(whole)
         path.with_suffix(".new").rename(path)
         assert json.loads(waiting.result(PATIENCE))[FIELD] == [said]
     monkeypatch.setattr(transcript_lines, "WRITTEN_WITHIN_SECONDS", 0)
     path.unlink()
-    assert add_transcript_lines_to_hook(body, told, copilot) == body
+    assert build_hook_body_with_transcript(body, told, copilot) == body

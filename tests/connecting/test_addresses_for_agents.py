@@ -13,7 +13,7 @@ from coordinator.actions.mcp import gateway_calls
 from coordinator.client import settings
 from coordinator.client.connecting import http_requests
 from coordinator.client.connecting.connectable_agents import CONNECTABLE_AGENTS
-from coordinator.client.connection import replace_localhost_name
+from coordinator.client.connection import replace_localhost_subdomain
 from coordinator.models import McpServer, PermissionRequest
 from coordinator.notifications import messages
 from coordinator.runner import options
@@ -43,7 +43,7 @@ TO_PEOPLE = {"edge/monitoring/metrics.py"}  # asks only whether it is https
     ],
 )
 def test_a_name_that_only_browsers_find_becomes_the_address(given: str, address: str, tmp_path: Path) -> None:
-    assert replace_localhost_name(given) == address
+    assert replace_localhost_subdomain(given) == address
     assert http_requests.normalize_server_url(given) == address
     flags = options.build_runner_parser().parse_args(
         ["--url", given, "--key", "sbx_x", "--directory", str(tmp_path)]
@@ -86,7 +86,7 @@ def test_no_page_says_to_connect_by_it(path: str) -> None:
 @pytest.mark.django_db
 def test_the_gateways_address_on_a_servers_page_is_one_for_agents() -> None:
     server = McpServer.objects.create(name="notes", created_at=timezone.now())
-    address = gateway_parts.build_gateway_context(server, timezone.now())["gateway"]["address"]
+    address = gateway_parts.build_server_gateway_context(server, timezone.now())["gateway"]["address"]
     assert address == f"{django_settings.AGENT_URL}/mcp/notes"
 
 

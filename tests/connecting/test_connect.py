@@ -221,7 +221,7 @@ def test_one_failing_file_undoes_the_others(machine: Path, monkeypatch: pytest.M
     monkeypatch.setattr(files.os, "replace", replace)
     assert connected() == 1
     assert everything(machine) == before
-    assert record.load_edited_files_record() == {}
+    assert record.load_edited_files_by_path() == {}
 
 
 def test_a_file_that_changes_meanwhile_is_not_overwritten(machine: Path) -> None:
@@ -491,7 +491,7 @@ def test_ours_are_known_and_others_are_not() -> None:
         )
     )
     assert ours("/usr/bin/python3 -m coordinator.client.main hook codex")
-    assert ours(HookInvocation((PROGRAM,), URL).blocking_hook_command("codex", 5))
+    assert ours(HookInvocation((PROGRAM,), URL).fail_closed_hook_command("codex", 5))
     assert not any(
         map(
             ours,

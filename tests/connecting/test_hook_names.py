@@ -16,7 +16,7 @@ from coordinator.client.connecting.connectable_agents import (
     READABLE_HOOKS,
 )
 from coordinator.client.connecting.hook_names import (
-    describe_hooks_missing_on_either_side,
+    describe_hook_differences_to_program,
     extract_hook_names_from_program,
 )
 from tests.connecting.homes import connected, disconnected, machine
@@ -36,12 +36,12 @@ def installed(folder: Path, names: list[str], *, before: int = 0) -> dict[str, s
 
 
 def test_hooks_that_are_new_are_named(tmp_path: Path) -> None:
-    assert describe_hooks_missing_on_either_side(CLAUDE, installed(tmp_path, KNOWN)) == []
+    assert describe_hook_differences_to_program(CLAUDE, installed(tmp_path, KNOWN)) == []
     assert (
-        describe_hooks_missing_on_either_side(CLAUDE, installed(tmp_path, [*KNOWN, *LEFT_OUT["claude-code"]]))
+        describe_hook_differences_to_program(CLAUDE, installed(tmp_path, [*KNOWN, *LEFT_OUT["claude-code"]]))
         == []
     )
-    (note,) = describe_hooks_missing_on_either_side(
+    (note,) = describe_hook_differences_to_program(
         CLAUDE, installed(tmp_path, [*KNOWN, "PreTeleport", "Setup"])
     )
     assert note.endswith("knows hooks that Signalbox does not know: PreTeleport.")
@@ -49,17 +49,17 @@ def test_hooks_that_are_new_are_named(tmp_path: Path) -> None:
 
 def test_a_version_that_tells_no_shell_lines_is_named_with_what_follows(tmp_path: Path) -> None:
     names = [name for name in KNOWN if name != "PreSkillShellCommand"]
-    (note,) = describe_hooks_missing_on_either_side(CLAUDE, installed(tmp_path, names))
+    (note,) = describe_hook_differences_to_program(CLAUDE, installed(tmp_path, names))
     assert "has no hook for the shell lines" in note
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (note,) = describe_hooks_missing_on_either_side(CLAUDE, installed(tmp_path, ["PreToolUse", "Stop"]))
+    (note,) = describe_hook_differences_to_program(CLAUDE, installed(tmp_path, ["PreToolUse", "Stop"]))
     assert "cannot be read" in note
-    assert describe_hooks_missing_on_either_side(CLAUDE, {"PATH": str(tmp_path / "nothing")}) == []
+    assert describe_hook_differences_to_program(CLAUDE, {"PATH": str(tmp_path / "nothing")}) == []
     environment = installed(tmp_path, KNOWN)
     monkeypatch.setattr(hook_names, "MAX_BYTES", 10)
-    assert "cannot be read" in describe_hooks_missing_on_either_side(CLAUDE, environment)[0]
+    assert "cannot be read" in describe_hook_differences_to_program(CLAUDE, environment)[0]
 
 
 def test_a_list_is_found_wherever_the_file_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

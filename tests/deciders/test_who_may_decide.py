@@ -37,7 +37,7 @@ HOUR = timedelta(hours=1)
 
 
 def names(request: PermissionRequest, now=NOW) -> list[str]:
-    return [user.get_username() for user in deciders.load_request_deciders(request, now=now)]
+    return [user.get_username() for user in deciders.load_deciders_of_request(request, now=now)]
 
 
 def decide(request: PermissionRequest, by: User, verdict: str = "approved", now=NOW) -> PermissionRequest:
@@ -313,7 +313,7 @@ def test_many_requests_and_people_take_no_more_queries_than_few(django_assert_ma
             assert len(found) == (30 if user == people[9] else 15)
             break
         rows = list(PermissionRequest.objects.with_context())
-        assert sum(len(book.find_request_deciders(one)) for one in rows) == 15 * 6 + 15 * 5
+        assert sum(len(book.list_request_deciders(one)) for one in rows) == 15 * 6 + 15 * 5
 
 
 def test_a_card_says_when_too_few_are_left_beside_who_asked(settings) -> None:

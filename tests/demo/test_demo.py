@@ -14,7 +14,7 @@ from coordinator.identity.actors import system_actor
 from coordinator.models import (
     Session,
 )
-from coordinator.policy.rules.tool_rules import DecisionRule, load_saved_tool_rules, tool_rules_version
+from coordinator.policy.rules.tool_rules import DecisionRule, digest_tool_rules, load_saved_tool_rules
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 
@@ -41,7 +41,7 @@ def test_rules_that_are_there_are_left_alone(db: None) -> None:
     Session.objects.create(session_id="ses_real", status="finished", created_at=NOW)
     mine = DecisionRule(1, "Bash", "deny", "mine")
     tool_rules.replace_tool_rules(
-        [mine], seen_version=tool_rules_version([]), actor=system_actor("test"), now=NOW
+        [mine], seen_version=digest_tool_rules([]), actor=system_actor("test"), now=NOW
     )
     fill.fill_demo_database(seed=7, days=1, now=NOW, anyway=True)
     assert load_saved_tool_rules() == (mine,)

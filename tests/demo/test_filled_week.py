@@ -94,7 +94,7 @@ def test_every_agent_program_has_sessions_and_calls_that_rules_can_be_tried_on(
 ) -> None:
     assert set(programs.PROGRAMS) <= set(Session.objects.values_list("executor_profile", flat=True))
     assert set(AT_TERMINALS) == set(programs.PROGRAMS) <= set(AGENT_TITLES)
-    trial = RuleTrial.build_rule_trial_over_history(READER)
+    trial = RuleTrial.start_rule_trial_over_history(READER)
     judge = RecordedCallJudge(load_saved_tool_rules(), NOW)
     trial.continue_rule_trial(READER, judge, judge, WalkTimeLimit(60))
     assert trial.is_done
@@ -103,7 +103,7 @@ def test_every_agent_program_has_sessions_and_calls_that_rules_can_be_tried_on(
 
 
 def test_rules_and_grants_can_be_suggested_from_the_week(filled: fill.DemoRowCounts) -> None:
-    search = SuggestionSearch.build_suggestion_search_over_history(READER)
+    search = SuggestionSearch.start_suggestion_search_over_history(READER)
     while not search.is_done:
         search.continue_suggestion_search(READER, load_saved_tool_rules(), NOW, WalkTimeLimit(60))
     assert any(one.is_grant for one in search.tried)

@@ -71,7 +71,7 @@ def test_agents_send_heartbeats_and_those_that_are_switched_off_do_not(
             "INSERT INTO agents (id, name, default_engine_id, enabled, last_seen) VALUES (?, ?, 'mind.x', ?, 1000)",
             (name, name, enabled),
         )
-    live.refresh_power_and_send_heartbeats(fleet)
+    live.refresh_enabled_and_send_heartbeats(fleet)
     seen = dict(served.sql("SELECT id, last_seen FROM agents WHERE id LIKE 'agent.checkout%'"))
     assert seen["agent.checkout_fixer"] > 1000
     assert seen["agent.checkout_tester"] == 1000

@@ -36,7 +36,7 @@ from coordinator.models import (
 )
 from coordinator.policy.grants.access_requests import RequestedAccess
 from coordinator.policy.requests.approvals import PermissionSubject
-from coordinator.policy.rules.tool_rules import DecisionRule, tool_rules_version
+from coordinator.policy.rules.tool_rules import DecisionRule, digest_tool_rules
 from tests.people import person
 from tests.unbound import accept_unbound_keys
 
@@ -226,7 +226,7 @@ def two_accounts() -> None:
 def a_rule() -> None:
     tool_rules.replace_tool_rules(
         [DecisionRule(1, "Bash", "deny", "x")],
-        seen_version=tool_rules_version([]),
+        seen_version=digest_tool_rules([]),
         actor=system_actor("test"),
         now=NOW,
     )

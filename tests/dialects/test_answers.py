@@ -39,7 +39,7 @@ def test_the_model_reads_the_answer_of_a_person(program: str) -> None:
     hook = AgentHook(dialect.worst_call, "s", {"tool_name": "ask_user"}, "2026-01-01T00:00:00Z")
     asked = questions.parse_call_question_or_none("ask_user", TOOL_INPUT)
     assert isinstance(asked, AgentQuestions)
-    stored = questions.convert_submitted_answers(asked, [SubmittedAnswer((1,), "not too dark")])
+    stored = questions.convert_answers_to_stored_list(asked, [SubmittedAnswer((1,), "not too dark")])
     reply = dialect.build_person_verdict_reply(
         hook, call_of(program, hook.name, "ask_user", TOOL_INPUT), settled({"answers": stored})
     )

@@ -54,7 +54,8 @@ def test_one_rule_and_one_grant_hold_for_every_agent(server: str, tool: str) -> 
     for name, payload in calls_of(server, tool).items():
         called = DIALECTS[name].read_hook(json.dumps(payload).encode(), AT).tool_name
         assert (
-            tool_rules.decide_by_tool_rules([rule], called, "", None, name, servers=[server]).decision == DENY
+            tool_rules.tool_ruling_or_no_opinion([rule], called, "", None, name, servers=[server]).decision
+            == DENY
         )
         assert find_server_tools_meant_by_call(called, [server]) == [(server, name_in_calls(tool))]
         assert HOOK_AGENTS[name].tool(payload) == called

@@ -28,7 +28,7 @@ def rule(tool: str, verdict: str = DENY, **more: object) -> DecisionRule:
 
 
 def says(one: DecisionRule, tool: str, text: str = "git push") -> str:
-    return tool_rules.decide_by_tool_rules([one], tool, text, None).decision
+    return tool_rules.tool_ruling_or_no_opinion([one], tool, text, None).decision
 
 
 @pytest.mark.parametrize("name", sorted(DIALECTS))

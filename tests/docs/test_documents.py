@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.help.pages import PAGES, docs_index_help_markdown, readme_help_list_markdown
+from dashboard.help.pages import PAGES, docs_readme_help_list_markdown, readme_help_list_markdown
 from tests.docs.documents import DOCUMENTS, FOLDER, anchors, links, prose
 from tests.served import ROOT
 
@@ -93,7 +93,7 @@ def test_no_line_is_longer_than_the_others_but_in_tables_and_code(document: Path
     ("document", "mark", "text"),
     [
         ("README.md", "pages", readme_help_list_markdown()),
-        (".docs/README.md", "index", f"\n{docs_index_help_markdown()}\n"),
+        (".docs/README.md", "index", f"\n{docs_readme_help_list_markdown()}\n"),
     ],
 )
 def test_the_lists_of_pages_name_each_page(document: str, mark: str, text: str) -> None:

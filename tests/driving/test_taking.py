@@ -209,7 +209,7 @@ def test_a_run_for_an_agent_waits_for_a_runner_that_has_it_and_its_directory(fle
 def test_a_runner_without_a_free_place_gets_no_run(fleet: Fleet) -> None:
     runner = fleet.runner(executor=PERSISTENT, offers=OFFERS)
     run = fleet.start(parameters={"prompt": "hello", "agent": "codex"})
-    assert runners.claim_runner_poll_answer(runner.runner_id, fleet.tick(), takes_runs=False) is None
+    assert runners.claim_next_runner_work(runner.runner_id, fleet.tick(), takes_runs=False) is None
     assert fleet.fresh(run).status == "pending"
 
 

@@ -60,7 +60,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     world.looks = 0
     monkeypatch.setattr(keys, "authenticate_api_key", authenticate)
     monkeypatch.setattr(auth_module, "timezone", SimpleNamespace(now=lambda: world.now))
-    monkeypatch.setattr(runners, "claim_runner_poll_answer", poll)
+    monkeypatch.setattr(runners, "claim_next_runner_work", poll)
     monkeypatch.setattr(
         runners, "requeue_undelivered_poll_answer", lambda *args: world.returned.append(args[:2])
     )
@@ -97,7 +97,7 @@ def test_a_caller_who_cannot_be_looked_up_stays_an_address(problem: Exception) -
     async def note() -> str:
         CALLER.set("address:127.0.0.1")
         threads: Any = Gone()
-        await Authenticator(threads).set_request_caller(SCOPE)
+        await Authenticator(threads).set_caller_context_variable(SCOPE)
         return CALLER.get()
 
     assert asyncio.run(note()) == "address:127.0.0.1"

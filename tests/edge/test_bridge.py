@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from coordinator.edge.http.bridge import DjangoBridge
-from coordinator.edge.http.client_addresses import get_client_address
+from coordinator.edge.http.client_addresses import get_client_address_and_scheme
 from coordinator.edge.http.concurrency import ConcurrencyLimit
 
 Environ = dict[str, Any]
@@ -195,7 +195,7 @@ def test_forwarding_headers_of_a_stranger_are_dropped(settings: Any) -> None:
 def test_trusted_proxy_names_the_client_and_its_scheme(settings: Any) -> None:
     settings.TRUSTED_PROXIES = ["10.1.0.0/16"]
     headers = [(b"x-forwarded-proto", b"https"), (b"x-forwarded-for", b"6.6.6.6, 1.2.3.4, 10.1.0.2")]
-    peer = get_client_address(scope_of(headers=headers, client="10.1.0.1"))
+    peer = get_client_address_and_scheme(scope_of(headers=headers, client="10.1.0.1"))
     assert (peer.address, peer.scheme) == ("1.2.3.4", "https")
 
 

@@ -61,7 +61,7 @@ class Worker:
         """Open a stream for a client that was told up to `after`; return the ids of what it is told."""
 
         opening = StreamOpening("a client", self.channel, after, self.hello)
-        stream = asyncio.ensure_future(self.streams.serve_sse_stream(self.send, opening, allowed))
+        stream = asyncio.ensure_future(self.streams.send_sse_stream(self.send, opening, allowed))
         await asyncio.sleep(0.05)
         self.streams.close_all_streams()
         await stream

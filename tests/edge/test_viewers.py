@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 def viewer_of(user: User) -> str:
     client = Client()
     client.force_login(user)
-    return auth.require_viewer_of_session(str(client.session.session_key)).role
+    return auth.require_viewer_of_login_session(str(client.session.session_key)).role
 
 
 def test_a_person_with_a_role_is_a_viewer() -> None:
@@ -33,4 +33,4 @@ def test_a_person_who_was_switched_off_opens_nothing() -> None:
     client.force_login(user)
     User.objects.filter(pk=user.pk).update(is_active=False)
     with pytest.raises(Unauthorized):
-        auth.require_viewer_of_session(str(client.session.session_key))
+        auth.require_viewer_of_login_session(str(client.session.session_key))

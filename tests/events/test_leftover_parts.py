@@ -111,7 +111,7 @@ def test_retention_deletes_in_steps_and_an_emptied_part_goes() -> None:
 @pytest.mark.parametrize("table", partitions.TABLES)
 def test_a_part_with_one_row_in_any_of_its_tables_stays(table: str) -> None:
     (event_id,) = add_session("ses_a", events=1)
-    search.run_indexing_slice(NOW)
+    search.index_slice_and_count_events(NOW)
     run("INSERT INTO sbx_files (path) VALUES ('/a')")
     run("INSERT INTO sbx_file_touches (event_id, file_id) SELECT %s, id FROM sbx_files", event_id)
     settle()

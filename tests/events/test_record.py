@@ -9,7 +9,7 @@ from django.db import connection
 from coordinator.actions.sessions import events
 from coordinator.actions.sessions.events import (
     add_all_missing_event_contexts,
-    add_missing_event_contexts,
+    add_contexts_missing_in_range,
     add_new_missing_event_contexts,
     record_events,
 )
@@ -146,8 +146,8 @@ def foreign(timestamp: str) -> int:
 
 def test_events_of_other_programs_get_a_context_once() -> None:
     ids = [foreign("2026-03-01T09:00:00+01:00"), foreign("nonsense")]
-    assert add_missing_event_contexts(ids[0], ids[-1], NOW) == 2
-    assert add_missing_event_contexts(ids[0], ids[-1], NOW) == 0
+    assert add_contexts_missing_in_range(ids[0], ids[-1], NOW) == 2
+    assert add_contexts_missing_in_range(ids[0], ids[-1], NOW) == 0
     contexts = list(EventContext.objects.order_by("event_id"))
     assert [context.instant_us for context in contexts] == [
         instants.instant_to_microseconds(datetime(2026, 3, 1, 8, tzinfo=UTC)),

@@ -190,7 +190,7 @@ def test_the_doctor_looks_at_everything() -> None:
 
 def test_a_backup_holds_every_row(tmp_path: Path) -> None:
     before = models.Event.objects.count()
-    manifest = making.make_backup(tmp_path / "backup", timezone.now(), say=str)
+    manifest = making.write_backup_folder(tmp_path / "backup", timezone.now(), say=str)
     assert manifest.total_size > before
     if connection.vendor == "sqlite":
         assert manifest.tables["events"] == before
@@ -200,7 +200,7 @@ def test_every_change_is_told_live(caplog: pytest.LogCaptureFixture) -> None:
     changes = feed.list_changes_after(0, upto=feed.find_newest_change_id(), limit=10_000)
     assert len(changes) > 100
     assert recorded_stream.load_session_init_frames(None, 0)
-    shown = recorded_stream.load_session_stream_frames(
+    shown = recorded_stream.load_frames_of_changes(
         [change for change in changes if change.topic in recorded_stream.TOPICS]
     )
     assert len(shown) > 100

@@ -18,7 +18,11 @@ from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import key_actor_by_name
 from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway import servers, states
-from coordinator.mcp.gateway.binding import CallBinding, hash_call_arguments, hash_ruling_as_policy_version
+from coordinator.mcp.gateway.binding import (
+    CallBinding,
+    hash_raw_call_arguments,
+    hash_ruling_as_policy_version,
+)
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.states import ContinuationState, WaitState
 from coordinator.models import (
@@ -87,7 +91,7 @@ def binding(**changes: Any) -> CallBinding:
         "server_id": "files",
         "tool": "write",
         "arguments": {"path": "/a"},
-        "arguments_digest": hash_call_arguments(RAW),
+        "arguments_digest": hash_raw_call_arguments(RAW),
         "definition_digest": "d1",
         "policy_version": hash_ruling_as_policy_version(judged()),
     }
@@ -201,7 +205,7 @@ def deny_by_budget() -> None:
         changed_by="ann",
     )
     UsageDay.objects.create(
-        day=policy_budgets.installation_local_date(NOW),
+        day=policy_budgets.installation_local_iso_date(NOW),
         session_id="ses_2",
         model="",
         agent="agent.one",
@@ -278,7 +282,8 @@ def test_a_changed_tool_is_held_back_though_the_grants_in_memory_do_not_know_of_
     assert known is not None
     verdict = Verdict(ALLOW, "server_grant", "files")
     assert (
-        deciding.judge_gateway_call([], verdict, known, "write", caller=CALLER, arguments={}).decision == DENY
+        deciding.judge_by_rules_and_grants([], verdict, known, "write", caller=CALLER, arguments={}).decision
+        == DENY
     )
 
 
@@ -363,8 +368,8 @@ def test_an_approval_ends_some_time_after_it_was_given() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"arguments": {"path": "/b"}, "arguments_digest": hash_call_arguments(b'{"path": "/b"}')},
-        {"arguments_digest": hash_call_arguments(b'{"path":  "/a"}')},
+        {"arguments": {"path": "/b"}, "arguments_digest": hash_raw_call_arguments(b'{"path": "/b"}')},
+        {"arguments_digest": hash_raw_call_arguments(b'{"path":  "/a"}')},
         {"tool": "read"},
         {"definition_digest": "d2"},
         {"policy_version": "another"},
@@ -481,7 +486,7 @@ def test_a_call_does_not_go_on_where_what_it_was_judged_by_has_changed(
         {"key_id": 2},
         {"agent_id": "agent.two"},
         {"tool": "read"},
-        {"arguments_digest": hash_call_arguments(b"{}")},
+        {"arguments_digest": hash_raw_call_arguments(b"{}")},
     ],
 )
 def test_another_call_does_not_go_on_in_its_place(other: dict[str, Any]) -> None:
@@ -503,7 +508,7 @@ def test_a_state_is_of_its_own_call_alone() -> None:
     waiting = WaitState("sbx-1", row.request_id, binding().approval_question_digest, time.time() + 60, 0)
     assert gateway_calls.is_call_state_current(binding(), waiting)
     assert not gateway_calls.is_call_state_current(
-        binding(arguments_digest=hash_call_arguments(b"{}")), waiting
+        binding(arguments_digest=hash_raw_call_arguments(b"{}")), waiting
     )
     assert not gateway_calls.is_call_state_current(binding(), replace(waiting, request_id="req_none"))
     GatewayCall.objects.create(
@@ -537,7 +542,7 @@ def test_a_question_is_settled_by_its_own_call_alone() -> None:
     row, this = asked(), attempt()
     settled, _ = gateway_calls.close_request_allowed_by_policy(this, row.request_id, "another key", now=NOW)
     assert settled is QuestionOutcome.ANOTHER
-    other = attempt(arguments_digest=hash_call_arguments(b"{}"))
+    other = attempt(arguments_digest=hash_raw_call_arguments(b"{}"))
     assert (
         gateway_calls.close_request_allowed_by_policy(
             other, row.request_id, this.binding.approval_question_digest, now=NOW
@@ -572,9 +577,9 @@ def test_a_person_s_no_is_told_once_where_policy_allows_by_now() -> None:
 def test_a_task_is_its_caller_s(other: dict[str, Any]) -> None:
     gateway_calls.create_call_task(attempt(), asked().request_id, b"{}", now=NOW)
     own = {"key_id": 1, "agent_id": "agent.one"}
-    assert gateway_calls.require_call_task("sbx-1", **own, now=NOW).pk == "sbx-1"
+    assert gateway_calls.require_call_task_marking_lost("sbx-1", **own, now=NOW).pk == "sbx-1"
     with pytest.raises(NotFound):
-        gateway_calls.require_call_task("sbx-1", **own | other, now=NOW)
+        gateway_calls.require_call_task_marking_lost("sbx-1", **own | other, now=NOW)
 
 
 @pytest.mark.parametrize("other", [{"key_id": 2}, {"agent_id": "agent.two"}])
@@ -583,18 +588,18 @@ def test_a_call_beside_its_agent_is_its_caller_s(other: dict[str, Any]) -> None:
     gateway_calls.begin_local_call(this, now=NOW)
     own = {"key_id": 1, "agent_id": "agent.one"}
     with pytest.raises(NotFound):
-        gateway_calls.end_local_call("sbx-1", **own | other, now=NOW)
+        gateway_calls.require_and_end_local_call("sbx-1", **own | other, now=NOW)
     assert gateway_calls.cancel_local_call_before_start("sbx-1", BY, **own | other, now=NOW) is None
     assert GatewayCall.objects.get().state == CallState.RUNNING
-    gateway_calls.end_local_call("sbx-1", **own, now=NOW)
+    gateway_calls.require_and_end_local_call("sbx-1", **own, now=NOW)
     with pytest.raises(Conflict):
-        gateway_calls.end_local_call("sbx-1", **own, now=NOW)
+        gateway_calls.require_and_end_local_call("sbx-1", **own, now=NOW)
 
 
 @pytest.mark.parametrize("other", [{"key_id": 2}, {"agent_id": "agent.two"}])
 def test_an_approval_begins_no_waiting_call_of_another_beside(other: dict[str, Any]) -> None:
     this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_local=True)
-    row = gateway_calls.request_local_call_approval(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
+    row = gateway_calls.request_agent_local_call_approval(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
     approvals.decide_request(row.request_id, person=person(), verdict="approved", now=NOW)
     GatewayCall.objects.update(**other)
     assert gateway_calls.begin_approved_call_or_return_ruling(this, row.request_id, now=NOW) is not None
@@ -604,7 +609,7 @@ def test_an_id_beside_an_agent_is_one_call_s() -> None:
     this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_local=True)
     gateway_calls.begin_local_call(this, now=NOW)
     gateway_calls.begin_local_call(this, now=NOW)
-    other = replace(this, binding=binding(arguments_digest=hash_call_arguments(b"{}")))
+    other = replace(this, binding=binding(arguments_digest=hash_raw_call_arguments(b"{}")))
     with pytest.raises(Conflict):
         gateway_calls.begin_local_call(other, now=NOW)
 
@@ -614,7 +619,7 @@ def test_a_cancelled_call_is_not_asked_about_again() -> None:
     own = {"key_id": 1, "agent_id": "agent.one"}
     assert gateway_calls.cancel_local_call_before_start("sbx-1", BY, **own, now=NOW) is None
     with pytest.raises(gateway_calls.CallCancelled):
-        gateway_calls.request_local_call_approval(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
+        gateway_calls.request_agent_local_call_approval(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
     with pytest.raises(gateway_calls.CallCancelled):
         gateway_calls.raise_if_call_cancelled("sbx-1")
 
@@ -632,7 +637,7 @@ def test_a_result_is_told_by_one_line() -> None:
     this = attempt()
     assert gateway_calls.begin_approved_call_or_return_ruling(this, approved().request_id, now=NOW) is None
     gateway_calls.end_gateway_call(this.call_id, b"{}", now=NOW)
-    assert [gateway_calls.claim_call_result(this.call_id, now=NOW) for _ in range(2)] == [True, False]
+    assert [gateway_calls.try_claim_call_result(this.call_id, now=NOW) for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def test_headers_are_declared_on_properties_alone() -> None:
         "x-mcp-header": "Root",
         "$defs": {"properties": {"x-mcp-header": "Defs"}},
     }
-    assert param_headers.find_headers_declared_in_schema(schema) == (
+    assert param_headers.list_declared_header_paths(schema) == (
         ("mcp-param-a", ("a",)),
         ("mcp-param-c", ("b", "c")),
     )

@@ -41,7 +41,7 @@ def test_a_card_that_is_made_for_a_cancelled_call_is_closed() -> None:
             return OpenElicitation(row.pk, row.request_id, "", is_findable=True)
 
         rows: list[Any] = []
-        opening = asyncio.ensure_future(handler.open_card_and_withdraw_on_cancel(exchange, make(), CALL_OVER))
+        opening = asyncio.ensure_future(handler.await_opened_card_or_withdraw(exchange, make(), CALL_OVER))
         await begins.wait()
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):

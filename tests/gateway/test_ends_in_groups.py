@@ -31,7 +31,7 @@ def written(*calls: tuple[str, str]) -> list[list[str]]:
         kept = CallRecords(cast(Any, writer))
         for caller, event in calls:
             CALLER.set(caller)
-            kept.batch_events_of_ended_call(cast(Any, [event]), 10)
+            kept.queue_events_of_ended_call(cast(Any, [event]), 10)
         assert not writer.groups
         await kept.flush_call_records()
         return writer.groups

@@ -323,7 +323,7 @@ def test_a_budget_that_is_used_up_meanwhile_denies_a_task(asking: Served, exampl
     asking.sql(
         "INSERT INTO usage_days (day, session_id, model, calls, input_tokens, output_tokens, cache_read_tokens,"
         " cache_write_tokens) VALUES (?, 'ses_other', '', 1, 0, 0, 0, 0)",
-        (budgets.installation_local_date(timezone.now()),),
+        (budgets.installation_local_iso_date(timezone.now()),),
     )
     ((before,),) = asking.sql(DENIALS)
     try:

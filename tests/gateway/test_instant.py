@@ -33,7 +33,7 @@ class Slow:
         self.waiting: list[asyncio.Future[None]] = []
 
     async def run_in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
-        if work is not instant.query_policy_freshness_and_brakes:
+        if work is not instant.query_freshness_and_brake_flags:
             return BRAKE
         found = self.standing[self.begun]
         self.begun += 1
@@ -111,9 +111,9 @@ def test_a_revoked_key_and_a_changed_user_are_news() -> None:
     user = User.objects.create(username="ada")
     for row, changed in ((key, {"revoked_at": timezone.now()}), (user, {"is_active": False})):
         position = Change.objects.aggregate(last=Max("id"))["last"]
-        assert instant.query_policy_freshness_and_brakes(position) == (True, False)
+        assert instant.query_freshness_and_brake_flags(position) == (True, False)
         type(row).objects.filter(pk=row.pk).update(**changed)
-        assert instant.query_policy_freshness_and_brakes(position) == (False, False)
+        assert instant.query_freshness_and_brake_flags(position) == (False, False)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -130,7 +130,7 @@ def test_a_look_is_one_question_and_finds_a_connection_that_was_cut(monkeypatch:
     threads = EdgeThreads(1)
 
     def looked() -> tuple[bool, bool]:
-        return asyncio.run(threads.run_in_thread(instant.query_policy_freshness_and_brakes, position))
+        return asyncio.run(threads.run_in_thread(instant.query_freshness_and_brake_flags, position))
 
     try:
         looked()

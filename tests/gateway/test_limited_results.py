@@ -10,9 +10,9 @@ import pytest
 from coordinator.mcp.gateway.call_limits import CallLimits
 from coordinator.mcp.gateway.limited_results import (
     MAX_STORED_CHARACTERS,
-    apply_result_limits_to_response,
+    build_limited_result,
     build_stored_result_page,
-    stored_result_position_or_none,
+    parse_result_uri_or_none,
 )
 
 LIMIT = 4_096
@@ -21,7 +21,7 @@ LONG = "".join(f'"{number}"\n\x01ü' for number in range(3_000))
 
 def cut(result: dict[str, Any], **limits: Any) -> tuple[dict[str, Any], str | None, int]:
     raw = msgspec.json.encode({"jsonrpc": "2.0", "id": 7, "result": result})
-    limited = apply_result_limits_to_response(raw, CallLimits(result_bytes=LIMIT, **limits), "abc")
+    limited = build_limited_result(raw, CallLimits(result_bytes=LIMIT, **limits), "abc")
     return msgspec.json.decode(limited.response)["result"], limited.rest, len(limited.response)
 
 
@@ -78,9 +78,7 @@ def test_short_results_and_errors_pass_as_the_bytes_that_came() -> None:
         b"[1]" + b" " * 9_000,
         b"{" + b"x" * 9_000,
     ):
-        limited = apply_result_limits_to_response(
-            raw, CallLimits(result_bytes=LIMIT, masks_secrets=True), "abc"
-        )
+        limited = build_limited_result(raw, CallLimits(result_bytes=LIMIT, masks_secrets=True), "abc")
         assert limited.response is raw
         assert limited.rest is None
 
@@ -99,7 +97,7 @@ def test_parts_lead_to_one_another_and_keep_the_limit() -> None:
         text += contents[0]["text"]
         if len(contents) == 1:
             break
-        place = stored_result_position_or_none(contents[1]["uri"])
+        place = parse_result_uri_or_none(contents[1]["uri"])
         assert place is not None
         offset = place[1]
     assert text == LONG
@@ -111,4 +109,4 @@ def test_parts_lead_to_one_another_and_keep_the_limit() -> None:
      "signalbox://results/a b/0", "signalbox://results/a/٣", "signalbox://results/a/0/1"],
 )  # fmt: skip
 def test_other_addresses_name_no_stored_result(uri: Any) -> None:
-    assert stored_result_position_or_none(uri) is None
+    assert parse_result_uri_or_none(uri) is None

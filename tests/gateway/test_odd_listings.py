@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.client.mcp_lines import normalize_request_id
 from coordinator.edge.gateway.upstreams import match_response_to_request_id
-from coordinator.mcp.gateway.listing import parse_listing_page_or_none
+from coordinator.mcp.gateway.listing import parse_listing_page_unless_error
 from coordinator.mcp.protocol.messages import parse_mcp_message
 from tests.gateway import odd_listings
 from tests.gateway.agents import Wire, furnish, text_of
@@ -209,7 +209,7 @@ def test_half_a_character_does_not_hide_a_response(escapes: bytes, text: str) ->
     ],
 )
 def test_a_tool_that_cannot_be_read_alone_is_left_out(tool: bytes, reason: str) -> None:
-    page = parse_listing_page_or_none(
+    page = parse_listing_page_unless_error(
         b'{"jsonrpc":"2.0","id":1,"result":{"tools":[' + tool + b',{"name":"fine","inputSchema":{}}]}}'
     )
     assert page is not None

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin
-from coordinator.edge.gateway.approved_calls import pack_task_request
+from coordinator.edge.gateway.approved_calls import encode_task_request_for_storage
 from coordinator.edge.gateway.tasks import GatewayTasks
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.protocol.messages import parse_mcp_message
@@ -48,7 +48,7 @@ def test_a_poll_that_comes_second_does_not_end_the_call(monkeypatch: pytest.Monk
         return _exchange()
 
     monkeypatch.setattr(gateway_calls, "begin_approved_call_or_return_ruling", begin)
-    monkeypatch.setattr(tasks, "restore_task_exchange", original)
+    monkeypatch.setattr(tasks, "require_restored_task_exchange", original)
 
     async def both() -> None:
         for _ in range(2):
@@ -64,7 +64,7 @@ def _task(request_id: str) -> GatewayCall:
         gateway_calls.new_gateway_call_id(), BINDING, GatewayCaller("agent.one"), CallOrigin(None)
     )
     return gateway_calls.create_call_task(
-        attempt, request_id, pack_task_request(_exchange()), now=timezone.now()
+        attempt, request_id, encode_task_request_for_storage(_exchange()), now=timezone.now()
     )
 
 

@@ -18,7 +18,7 @@ class Line:
     def __init__(self) -> None:
         self.told = asyncio.Event()
 
-    async def try_send_event(self, raw: bytes) -> None:
+    async def send_event_ignoring_disconnect(self, raw: bytes) -> None:
         assert b"waits" in raw
         self.told.set()
 

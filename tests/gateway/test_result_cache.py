@@ -22,7 +22,7 @@ from coordinator.mcp.gateway.cached_results import (
     build_cache_lookup_or_none,
     build_cached_response,
     extract_cachable_result_or_none,
-    hash_cached_result_scope,
+    hash_tool_cache_version,
 )
 from coordinator.mcp.gateway.call_limits import CallLimits
 from coordinator.mcp.gateway.servers import ListedTool, UpstreamServer, load_upstream_server
@@ -461,12 +461,14 @@ def test_the_newest_results_of_a_server_are_stored_each_once_and_old_ones_are_de
     store(stored_call("other"), b'{"first": 1}', now)
     store(stored_call("other"), b'{"second": 2}', now + timedelta(seconds=1))
     assert CachedResult.objects.filter(server_id="files").count() == 3
-    assert result_cache.query_result_cache(stored_call(question=b"0"), now) == CacheLookup("none")
+    assert result_cache.find_cached_call_result(stored_call(question=b"0"), now) == CacheLookup("none")
     at = now + timedelta(seconds=11)
-    assert result_cache.query_result_cache(stored_call("other"), at) == CacheLookup(
+    assert result_cache.find_cached_call_result(stored_call("other"), at) == CacheLookup(
         "none", b'{"second": 2}', 10
     )
-    assert result_cache.query_result_cache(stored_call("other", scope="later"), at) == CacheLookup("none")
+    assert result_cache.find_cached_call_result(stored_call("other", scope="later"), at) == CacheLookup(
+        "none"
+    )
     result_cache.store_cached_result(stored_call("third"), "of ada", b"{}", answered_at=now, now=now)
     assert not CachedResult.objects.filter(server_id="third").exists()
 
@@ -485,7 +487,7 @@ def test_housekeeping_deletes_results_that_are_too_old_and_those_from_before_a_c
     server = load_upstream_server("files")
     assert server is not None
     calls = [
-        stored_call(scope=hash_cached_result_scope(server, "read")),
+        stored_call(scope=hash_tool_cache_version(server, "read")),
         stored_call(scope="before"),
         stored_call("gone"),
     ]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from coordinator.actions.mcp import result_hosts
-from coordinator.actions.mcp.result_hosts import ResultHosts, record_and_detect_new_hosts
+from coordinator.actions.mcp.result_hosts import ResultHosts, record_hosts_return_whether_new
 from coordinator.errors import UnprocessableRequest
 from coordinator.mcp.gateway.injection_signs import (
     INSTRUCTIONS,
@@ -204,7 +204,7 @@ def learn(
     is_cut: bool = False,
 ) -> bool:
     result = ResultHosts(frozenset(hosts.split()), frozenset(named.split()), is_cut)
-    return record_and_detect_new_hosts(session, server, result, now)
+    return record_hosts_return_whether_new(session, server, result, now)
 
 
 @pytest.mark.django_db

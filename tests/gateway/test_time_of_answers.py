@@ -118,7 +118,7 @@ def test_looking_for_a_tool_holds_the_server_s_lock_for_a_while_only(monkeypatch
     async def look() -> None:
         listings = _Quiet()
         async with asyncio.timeout(5):
-            await asyncio.gather(*(listings.refresh_listing_for_unknown_tool(X(), "new") for _ in range(50)))  # type: ignore[arg-type]
+            await asyncio.gather(*(listings.refresh_exchange_tools_if_unknown(X(), "new") for _ in range(50)))  # type: ignore[arg-type]
 
     asyncio.run(look())
 

@@ -148,7 +148,7 @@ def stays(_client: Client, _threads: Threads) -> None:
 
 
 def leaves_while_it_is_told(client: Client, threads: Threads) -> None:
-    threads.after["claim_call_result"] = client.leaves
+    threads.after["try_claim_call_result"] = client.leaves
 
 
 def test_that_a_call_may_have_run_is_told_again_where_the_client_had_left() -> None:
@@ -193,7 +193,7 @@ def test_a_call_that_says_the_same_as_one_that_is_heard_is_a_question_of_its_own
         threads.after["find_undelivered_call_marking_lost"] = lambda: gateway_calls.end_gateway_call(
             call.call_id, RESULT, now=timezone.now()
         )
-        threads.after["find_ended_call_marking_lost"] = heard
+        threads.after["mark_lost_and_find_ended"] = heard
 
     ((told,),) = calling(ends)
     assert b"Waiting for approval" in told
@@ -216,9 +216,11 @@ def test_a_call_that_its_client_cancelled_is_not_begun_though_it_was_approved() 
         BINDING, RULING, place, until=None, now=now, known_call=(call_id, 7)
     )
     assert asked is not None
-    assert not gateway_calls.cancel_waiting_call("gws-one", "7", BINDING.by, now=now)  # another id: a text
-    assert not gateway_calls.cancel_waiting_call("gws-two", 7, BINDING.by, now=now)
-    assert gateway_calls.cancel_waiting_call("gws-one", 7, BINDING.by, keeps_card=True, now=now)
+    assert not gateway_calls.try_cancel_waiting_call(
+        "gws-one", "7", BINDING.by, now=now
+    )  # another id: a text
+    assert not gateway_calls.try_cancel_waiting_call("gws-two", 7, BINDING.by, now=now)
+    assert gateway_calls.try_cancel_waiting_call("gws-one", 7, BINDING.by, keeps_card=True, now=now)
     assert PermissionRequest.objects.get(pk=asked.pk).status == "pending"
     with pytest.raises(gateway_calls.CallCancelled):
         gateway_calls.raise_if_call_cancelled(call_id)
@@ -226,12 +228,12 @@ def test_a_call_that_its_client_cancelled_is_not_begun_though_it_was_approved() 
     assert not gateway_calls.mark_call_running(
         attempt, asked.request_id, cast(Any, SimpleNamespace(call_timeout_seconds_of_tool=lambda *_: 1)), now
     )
-    assert not gateway_calls.cancel_waiting_call("gws-one", 7, BINDING.by, now=now), "twice"
+    assert not gateway_calls.try_cancel_waiting_call("gws-one", 7, BINDING.by, now=now), "twice"
 
 
 def cancel(number: Any = 7, **options: Any) -> bool:
     now = options.get("now", timezone.now())
-    return gateway_calls.cancel_call_or_record_cancellation(
+    return gateway_calls.cancel_existing_or_future_call(
         "gws-one", number, BINDING.by, key_id=1, agent_id="agent.one", now=now
     )
 

@@ -17,7 +17,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from ninja.constants import NOT_SET
 
 from coordinator.api import api
-from coordinator.api.application import read_operation_body_limit
+from coordinator.api.application import read_operation_body_allowance
 from coordinator.api.auth import KeyAuth
 from coordinator.api.edge_operations import OPERATIONS
 from coordinator.identity.declarations import body_allowance_of_view
@@ -89,7 +89,7 @@ def declared_operations() -> Iterator[tuple[str, ...]]:
         for path, view in router.path_operations.items():
             for operation in view.operations:
                 (method,) = operation.methods
-                body = "-" if method == "GET" else ALLOWANCES[read_operation_body_limit(operation)]
+                body = "-" if method == "GET" else ALLOWANCES[read_operation_body_allowance(operation)]
                 route = f"{router.prefix}{path}".replace("{", "<").replace("}", ">")
                 yield route, declared_callers(operation), method, body
     for name, route, view in walk_views():

@@ -89,7 +89,7 @@ def leave_a_rule() -> None:
     rule = DecisionRule(1, "Bash", "allow", "kubectl delete .*", (ID,))
     tool_rules.replace_tool_rules(
         [rule],
-        seen_version=policy.tool_rules_version(policy.load_saved_tool_rules()),
+        seen_version=policy.digest_tool_rules(policy.load_saved_tool_rules()),
         actor=ANN,
         now=timezone.now(),
     )

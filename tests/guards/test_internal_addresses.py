@@ -13,8 +13,8 @@ import pytest
 
 import coordinator
 from coordinator.lib.internal_addresses import (
-    describe_forbidden_destination_address,
-    find_internal_destination_address,
+    find_internal_packet_target,
+    forbidden_destination_reason_or_empty,
     parse_ip_address,
 )
 from coordinator.mcp.protocol.http_client import HttpClient, UpstreamFailed, parse_upstream_url
@@ -73,12 +73,10 @@ def call_upstream() -> None:
 
 def test_every_internal_address_is_known_and_no_public_one() -> None:
     assert [
-        text for text in INTERNAL.split() if find_internal_destination_address(parse_ip_address(text)) is None
+        text for text in INTERNAL.split() if find_internal_packet_target(parse_ip_address(text)) is None
     ] == []
     assert [
-        text
-        for text in PUBLIC.split()
-        if find_internal_destination_address(parse_ip_address(text)) is not None
+        text for text in PUBLIC.split() if find_internal_packet_target(parse_ip_address(text)) is not None
     ] == []
 
 
@@ -113,7 +111,7 @@ def test_a_service_s_plugin_connects_to_no_internal_address() -> None:
 
 def test_an_operator_allows_networks_by_the_address_that_is_reached() -> None:
     def is_allowed(text: str, network: str) -> bool:
-        return not describe_forbidden_destination_address(parse_ip_address(text), [network])
+        return not forbidden_destination_reason_or_empty(parse_ip_address(text), [network])
 
     assert is_allowed("10.1.2.3", "10.0.0.0/8")
     assert is_allowed("::ffff:10.1.2.3", "10.0.0.0/8")

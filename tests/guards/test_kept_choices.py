@@ -68,7 +68,7 @@ def fields_of(html: str) -> dict[str, list[str]]:
 
 
 def save_rules(*rules: DecisionRule) -> None:
-    seen = policy.tool_rules_version(policy.load_saved_tool_rules())
+    seen = policy.digest_tool_rules(policy.load_saved_tool_rules())
     tool_rules.replace_tool_rules(rules, seen_version=seen, actor=ANN, now=timezone.now())
 
 
@@ -120,7 +120,7 @@ def test_no_agent_selected_is_nobody_and_every_agent_is_said_so() -> None:
     assert client.post("/ui/rules/save/", fields).status_code == 302
     assert [rule.agents for rule in policy.load_saved_tool_rules()] == [()]
     assert (
-        policy.decide_by_tool_rules(policy.load_saved_tool_rules(), "Bash", "x", "agent.a").decision
+        policy.tool_ruling_or_no_opinion(policy.load_saved_tool_rules(), "Bash", "x", "agent.a").decision
         == "observe"
     )
 

@@ -268,7 +268,7 @@ def taken(session: Session) -> Run:
         status="pending",
     )
     register("one")
-    runners.claim_runner_poll_answer(Runner.objects.get().pk, timezone.now(), key=caller("one", "runner"))
+    runners.claim_next_runner_work(Runner.objects.get().pk, timezone.now(), key=caller("one", "runner"))
     run.refresh_from_db()
     assert run.status == "claimed"
     return run
@@ -296,7 +296,7 @@ def test_only_the_key_that_a_runner_registered_with_speaks_for_it(taken: Run) ->
     ]
     assert {send(other, *door, report)[0] for door in doors} == {403}
     with pytest.raises(Forbidden):
-        runners.claim_runner_poll_answer(str(taken.runner_id), timezone.now(), key=caller("two", "runner"))
+        runners.claim_next_runner_work(str(taken.runner_id), timezone.now(), key=caller("two", "runner"))
     taken.refresh_from_db()
     assert (taken.status, Runner.objects.count()) == ("claimed", 1)
 

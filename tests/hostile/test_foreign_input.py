@@ -39,7 +39,7 @@ from coordinator.identity.openid import fetching, tokens
 from coordinator.lib import json_bounds
 from coordinator.lib.body_limits import EVENTS
 from coordinator.lib.foreign_input import FOREIGN_PARSERS
-from coordinator.live.streams import parse_last_event_id
+from coordinator.live.streams import last_event_id_or_none
 from coordinator.mcp.gateway import elicitation, listing
 from coordinator.mcp.protocol import messages, oauth
 from coordinator.mcp.servers import discovery, tools
@@ -48,7 +48,7 @@ from coordinator.policy.rules import tool_rules
 from coordinator.runs.parameters import require_valid_parameters
 from coordinator.sandbox import JobFailed, frames
 from coordinator.search.text import MOST_TERMS, parse_search_terms
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from dashboard.mcp.access_sheet import deserialize_grant_edits
 from dashboard.text import diffs, markdown
 from tests.bodies import test_shares as bodies
@@ -106,7 +106,7 @@ def read_batch() -> None:
         (b"\n" * 20_000_000, b"application/x-ndjson"),
         (b"[" + b"{}," * 10_001 + b"{}]", b"application/json"),
     ):
-        refused(RequestTooLarge, ingest.parse_batch_events_or_errors, body, kind)
+        refused(RequestTooLarge, ingest.parse_each_event_or_error, body, kind)
 
 
 def read_access_question() -> None:
@@ -174,7 +174,7 @@ def split_mcp_events() -> None:
 
 
 def read_mcp_tools() -> None:
-    page = listing.parse_listing_page_or_none(
+    page = listing.parse_listing_page_unless_error(
         b'{"result":{"tools":[' + b",".join(b'{"name":"t%d"}' % n for n in range(100_000)) + b"]}}"
     )
     assert page is not None
@@ -224,7 +224,7 @@ def read_cookies() -> None:
 
 
 def read_last_event_id() -> None:
-    assert parse_last_event_id(b"9" * 60_000, None) == -1
+    assert last_event_id_or_none(b"9" * 60_000, None) == -1
 
 
 def read_search() -> None:
@@ -259,7 +259,7 @@ def mask_text() -> None:
         "eyJ.",
         "\\",
     ):
-        mask_secrets(piece * (2 * MIB // len(piece)))
+        mask_secrets_in_value(piece * (2 * MIB // len(piece)))
 
 
 def render_markdown() -> None:

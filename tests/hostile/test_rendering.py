@@ -160,7 +160,7 @@ def test_a_value_nested_too_deep_to_indent_is_written_all_the_same() -> None:
     for _ in range(300):
         value = [value]
     assert "innermost" in json_text.format_json(value)
-    assert json_text.TOO_DEEP in json_text.format_json_beginning_with_flag(value)[0]
+    assert json_text.TOO_DEEP in json_text.format_json_beginning_and_completeness(value)[0]
 
 
 def test_a_card_of_very_many_fields_or_edits_shows_them_as_one_text() -> None:

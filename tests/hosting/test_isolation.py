@@ -433,7 +433,7 @@ def test_where_nothing_isolates_programs_none_is_started(machine: Machine, setti
         lambda: isolation.prepare_isolated_command_line(
             [sys.executable, "-c", source], machine.own, Isolation()
         ),
-        lambda: discovery.discover_server_tools(sys.executable, ["-c", source], Isolation()),
+        lambda: discovery.start_server_and_list_tools(sys.executable, ["-c", source], Isolation()),
     ):
         with pytest.raises(IsolationUnavailable, match=r"bubblewrap is not installed.*`signalbox mcp`"):
             start()

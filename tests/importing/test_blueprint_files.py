@@ -14,7 +14,7 @@ from django.utils import timezone
 from coordinator.actions.agents import blueprints as blueprint_actions
 from coordinator.identity.actors import system_actor
 from coordinator.models import AuditLog, Blueprint, Capability
-from coordinator.runs.blueprints import resolved_blueprint_as_json, unmasked_blueprint_as_json
+from coordinator.runs.blueprints import blueprint_with_capabilities_as_json, unmasked_blueprint_as_json
 from tests.importing.sources import database
 from tests.secrets.corpus import SECRETS
 
@@ -89,7 +89,7 @@ def test_blueprints_and_capabilities_are_imported_with_all_they_have(path: Path)
         "researcher": "active",
         "retired": "inactive",
     }
-    resolved = resolved_blueprint_as_json(researcher)
+    resolved = blueprint_with_capabilities_as_json(researcher)
     assert resolved["system_prompt"] == "Be brief.\n\n---\n\nOpen pages with care."
     assert sorted(resolved["mcp_servers"]) == ["orchestrator", "pages"]
     servers = unmasked_blueprint_as_json(researcher)["mcp_servers"]

@@ -283,13 +283,13 @@ def test_no_transaction_waits_while_files_are_stored(path, monkeypatch):
     with_file(path, "attachments/x.png")
     (path.parent / "attachments").mkdir()
     (path.parent / "attachments" / "x.png").write_bytes(b"x")
-    keep, waits = storing.store_attachment_file, []
+    keep, waits = storing.store_and_fingerprint_attachment_file, []
 
     def slow(*given: Any, **options: Any) -> storing.WrittenFile:
         waits.append(connection.in_atomic_block)
         return keep(*given, **options)
 
-    monkeypatch.setattr(storing, "store_attachment_file", slow)
+    monkeypatch.setattr(storing, "store_and_fingerprint_attachment_file", slow)
     assert brought(path)["chat_attachments"].added == 2
     assert waits == [False]
 
@@ -379,12 +379,12 @@ def test_an_open_run_is_held_until_a_person_releases_it(path, status):
     assert "1 had not ended" in brought(path)["runs"].notes[0]
     runner = runners.register_runner_and_recover_runs(runners.RunnerRegistration("h", "/", "p"), now)
     housekeeping.run_housekeeping(now)
-    assert runners.claim_runner_poll_answer(runner.pk, now) is None
+    assert runners.claim_next_runner_work(runner.pk, now) is None
     assert Run.objects.get().status == status
     assert brought(path)["runs"].present == 1
     runs.release_held_run("run_1", actor=system_actor("tests"), now=now)
     housekeeping.run_housekeeping(now)
-    polled = runners.claim_runner_poll_answer(runner.pk, now)
+    polled = runners.claim_next_runner_work(runner.pk, now)
     assert (polled is not None) == (status in {"pending", "claimed"})
     with pytest.raises(Conflict):
         runs.release_held_run("run_1", actor=system_actor("tests"), now=now)

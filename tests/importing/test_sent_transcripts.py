@@ -163,7 +163,7 @@ def test_an_archive_may_not_grow_without_end(tmp_path: Path, monkeypatch: pytest
     buffer.seek(0)
     monkeypatch.setattr(reader.sys, "stdin", type("Stdin", (), {"buffer": buffer}))
     with pytest.raises(reader.CommandError, match="unpacks to more than 1 MiB"):
-        reader.unpack_transcript_archive_from_stdin(tmp_path)
+        reader.unpack_transcript_zip_from_stdin(tmp_path)
 
 
 @pytest.mark.served

@@ -24,8 +24,8 @@ from coordinator.actions.sessions.transcript_senders import (
     SenderName,
     TranscriptReading,
     UnreadPart,
+    add_reading_to_transcript_sender,
     record_import_status,
-    record_transcript_reading,
 )
 from coordinator.models import TranscriptProblem, TranscriptSender
 from dashboard.connections import imports
@@ -161,8 +161,8 @@ def test_readings_add_up_and_each_replaces_what_was_unread_of_its_files() -> Non
     first = TranscriptReading(
         ["a", "b"], 1, 5, 2, [UnreadPart("a", "no JSON", 3), UnreadPart("b", "type new", 7, 4)]
     )
-    record_transcript_reading(LAPTOP, first, now=NOW)
-    record_transcript_reading(LAPTOP, TranscriptReading(["a"], 0, 1, 5), now=NOW + timedelta(hours=1))
+    add_reading_to_transcript_sender(LAPTOP, first, now=NOW)
+    add_reading_to_transcript_sender(LAPTOP, TranscriptReading(["a"], 0, 1, 5), now=NOW + timedelta(hours=1))
     row = TranscriptSender.objects.get()
     assert (row.read_count, row.session_count, row.event_count, row.known_event_count) == (3, 1, 6, 7)
     assert list_problems() == [("b", 7, "type new", 4)]
@@ -170,7 +170,7 @@ def test_readings_add_up_and_each_replaces_what_was_unread_of_its_files() -> Non
 
 @pytest.mark.django_db
 def test_what_the_machine_reports_and_what_the_server_read_do_not_replace_each_other() -> None:
-    record_transcript_reading(
+    add_reading_to_transcript_sender(
         LAPTOP, TranscriptReading(["a"], unread=[UnreadPart("a", "no JSON", 1)]), now=NOW
     )
     status = ImportStatus(3, 1, is_watching=True, problems=[UnreadPart("c", "too large to send")])
@@ -184,17 +184,17 @@ def test_what_the_machine_reports_and_what_the_server_read_do_not_replace_each_o
 def test_secrets_in_names_and_reasons_are_masked() -> None:
     token = "ghp_" + "a1B2" * 9
     unread = [UnreadPart(f"projects/{token}.jsonl", f"type {token}", 1)]
-    record_transcript_reading(LAPTOP, TranscriptReading([], unread=unread), now=NOW)
+    add_reading_to_transcript_sender(LAPTOP, TranscriptReading([], unread=unread), now=NOW)
     assert token not in json.dumps(list_problems())
 
 
 @pytest.mark.django_db
 def test_a_key_that_makes_up_machines_pushes_out_its_own_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transcript_senders, "MAX_OF_KEY", 3)
-    record_transcript_reading(LAPTOP, TranscriptReading(["a"]), now=NOW - timedelta(days=9))
+    add_reading_to_transcript_sender(LAPTOP, TranscriptReading(["a"]), now=NOW - timedelta(days=9))
     for number in range(5):
         name = SenderName(f"host-{number}", "codex", "other")
-        record_transcript_reading(name, TranscriptReading(["a"]), now=NOW + timedelta(minutes=number))
+        add_reading_to_transcript_sender(name, TranscriptReading(["a"]), now=NOW + timedelta(minutes=number))
     hosts = TranscriptSender.objects.order_by("id").values_list("hostname", flat=True)
     assert list(hosts) == ["laptop", "host-2", "host-3", "host-4"]
     assert MAX_OF_KEY < transcript_senders.MAX_SENDERS
@@ -204,10 +204,10 @@ def test_a_key_that_makes_up_machines_pushes_out_its_own_alone(monkeypatch: pyte
 def test_problems_are_bounded_and_the_longest_names_fit() -> None:
     widest = SenderName("\U0001f40b" * 255, "c" * 99, "\U0001f40b" * 300)
     unread = [UnreadPart("f" * 900 + str(number), "r" * 900, 1) for number in range(3)]
-    record_transcript_reading(widest, TranscriptReading([], unread=unread), now=NOW)
+    add_reading_to_transcript_sender(widest, TranscriptReading([], unread=unread), now=NOW)
     assert [count for *_, count in list_problems()] == [3]  # names are cut to the same
     many = [UnreadPart(f"{number}.jsonl", "no JSON", 1) for number in range(MAX_PROBLEMS + 5)]
-    record_transcript_reading(widest, TranscriptReading([], unread=many), now=NOW + timedelta(hours=1))
+    add_reading_to_transcript_sender(widest, TranscriptReading([], unread=many), now=NOW + timedelta(hours=1))
     assert TranscriptProblem.objects.count() == MAX_PROBLEMS
 
 
@@ -235,7 +235,7 @@ def test_machines_and_problems_have_pages(viewer: Client, monkeypatch: pytest.Mo
         name = SenderName(f"host-{number}", "codex", "key")
         unread = [UnreadPart(f"{place}.jsonl", "no JSON", 1) for place in range(3)]
         at = NOW + timedelta(minutes=number)
-        record_transcript_reading(name, TranscriptReading(["a"], unread=unread), now=at)
+        add_reading_to_transcript_sender(name, TranscriptReading(["a"], unread=unread), now=at)
     first = text_of(viewer.get("/ui/connections/imports/").content.decode())
     assert "host-4" in first
     assert "host-3" in first
@@ -257,7 +257,7 @@ def test_a_watch_that_neither_reports_nor_ended_is_named(viewer: Client) -> None
 
 
 def test_a_machine_without_a_name_has_a_page(viewer: Client) -> None:
-    record_transcript_reading(SenderName("", "codex"), TranscriptReading(["a"], 1, 2), now=NOW)
+    add_reading_to_transcript_sender(SenderName("", "codex"), TranscriptReading(["a"], 1, 2), now=NOW)
     link = '/ui/connections/imports/machine/?host="'
     assert link in viewer.get("/ui/connections/imports/").content.decode()
     page = text_of(viewer.get("/ui/connections/imports/machine/?host=").content.decode())

@@ -121,7 +121,7 @@ def test_a_lease_is_renewed_for_as_long_as_the_work_takes(monkeypatch: pytest.Mo
         now = NOW + minute * LEASE / 2
         LEASE_RENEWER.renew_leases([held], now)
         assert claim_as_another(monkeypatch, now + LEASE - SECOND) == []
-    assert jobs.release_and_reschedule_jobs({held: NOW + DAY}, now=NOW) == 1
+    assert jobs.release_and_reschedule_done_jobs({held: NOW + DAY}, now=NOW) == 1
 
 
 def test_who_lost_its_lease_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_who_lost_its_lease_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     (others,) = claim_as_another(monkeypatch, NOW + LEASE)
     before = Job.objects.values().get()
     LEASE_RENEWER.renew_leases([held], NOW + 2 * LEASE)
-    assert jobs.release_and_reschedule_jobs({held: NOW + DAY}, now=NOW) == 0
+    assert jobs.release_and_reschedule_done_jobs({held: NOW + DAY}, now=NOW) == 0
     assert not jobs.delete_completed_job(held)
     assert not jobs.retry_job_later(held, error="no", at=NOW, now=NOW)
     assert not jobs.postpone_job(held, at=NOW, now=NOW)
@@ -142,7 +142,7 @@ def test_a_claim_from_before_is_told_from_a_later_one_of_the_same_number() -> No
     jobs.enqueue_jobs("x", now=NOW)
     (first,) = claim()
     (second,) = claim(NOW + LEASE)
-    jobs.release_and_reschedule_jobs({second: NOW + 2 * LEASE}, now=NOW + LEASE)
+    jobs.release_and_reschedule_done_jobs({second: NOW + 2 * LEASE}, now=NOW + LEASE)
     (third,) = claim(NOW + 2 * LEASE)
     assert (first.attempts, third.attempts) == (1, 1)
     assert not jobs.delete_completed_job(first)

@@ -123,14 +123,14 @@ def test_an_outcome_that_the_database_does_not_take_at_once_is_written_a_moment_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problems = [OperationalError("database is locked")] * 2
-    complete = running.release_and_reschedule_jobs
+    complete = running.release_and_reschedule_done_jobs
 
     def complete_when_free(*args: Any, **named: Any) -> int:
         if problems:
             raise problems.pop()
         return complete(*args, **named)
 
-    monkeypatch.setattr(running, "release_and_reschedule_jobs", complete_when_free)
+    monkeypatch.setattr(running, "release_and_reschedule_done_jobs", complete_when_free)
     run_and_list_due_jobs(NOW, [PeriodicJob("x", MINUTE, lambda _now: None)])
     assert Job.objects.get().leased_by is None
 

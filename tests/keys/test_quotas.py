@@ -204,7 +204,7 @@ def test_a_key_over_its_limit_fills_no_audit_log_with_denials() -> None:
 
     def note(at: datetime) -> None:
         for ruling in (denied, allowed):
-            tool_calls.record_policy_ruling(call, ruling, actor=key_actor_by_name("loop"), now=at)
+            tool_calls.audit_policy_ruling(call, ruling, actor=key_actor_by_name("loop"), now=at)
 
     for second in range(3):
         note(NOON + timedelta(seconds=second))
@@ -214,7 +214,7 @@ def test_a_key_over_its_limit_fills_no_audit_log_with_denials() -> None:
         note(NOON + timedelta(seconds=second))
     assert written("TOOL_CALL_DENIED") == 3 + 3
     assert written("TOOL_CALL_ALLOWED") == 3 + 190
-    tool_calls.record_policy_ruling(
+    tool_calls.audit_policy_ruling(
         call, denied, actor=key_actor_by_name("another"), now=NOON + timedelta(seconds=200)
     )
     assert AuditLog.objects.filter(actor_id="key:another").count() == 1

@@ -12,9 +12,9 @@ from coordinator.actions.policy import grants
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.mcp.servers.names import (
-    find_server_prefix_of_call,
     find_server_tools_meant_by_call,
     find_shadowing_server,
+    server_call_prefix_or_empty,
 )
 from coordinator.models import Grant, McpServer
 from coordinator.operations.doctor import CheckLevel, upkeep
@@ -64,7 +64,7 @@ def test_a_call_means_the_server_of_the_longest_name_that_fits(
     ],
 )
 def test_a_calls_server_is_known_by_what_the_call_begins_with(call: str, begins: str) -> None:
-    assert find_server_prefix_of_call(call, SERVERS) == begins
+    assert server_call_prefix_or_empty(call, SERVERS) == begins
 
 
 def test_a_server_with_our_name_takes_no_call_through_the_gateway_for_its_own() -> None:
@@ -87,7 +87,7 @@ def test_no_server_can_be_given_our_name_and_one_that_has_it_is_told(name: str) 
     with pytest.raises(UnprocessableRequest, match="Signalbox's own tools"):
         grants.set_servers_allowed_to_agent("agent.a", [name], actor=Actor("user", "ann"), now=NOW)
     server(name)
-    [found] = [one for one in upkeep.check_keys_jobs_and_audit_log(NOW, served=False) if one.name == "names"]
+    [found] = [one for one in upkeep.iterate_upkeep_checks(NOW, served=False) if one.name == "names"]
     assert (found.level, found.message.endswith(f"own gateway: {name}.")) == (CheckLevel.WARN, True)
 
 
@@ -103,7 +103,7 @@ def grant(server_id: str, tool: str, permission: str = "allow") -> None:
 
 
 def decision(call: str) -> str:
-    verdict = tool_rules.load_applicable_grants([(call, "agent.a")], NOW).decide_by_applicable_grants(
+    verdict = tool_rules.load_grants_for_calls([(call, "agent.a")], NOW).decide_by_applicable_grants(
         call, "agent.a", NOW
     )
     return tool_rules.stricter_of_ruling_and_grant_verdict(tool_rules.NO_OPINION, verdict).decision
@@ -160,9 +160,7 @@ def test_each_name_in_calls_is_served_by_one_tool_of_one_server_at_most() -> Non
 @pytest.mark.django_db
 def test_the_doctor_names_servers_and_tools_that_calls_mistake_for_others() -> None:
     def said() -> tuple[CheckLevel, str]:
-        [found] = [
-            one for one in upkeep.check_keys_jobs_and_audit_log(NOW, served=False) if one.name == "names"
-        ]
+        [found] = [one for one in upkeep.iterate_upkeep_checks(NOW, served=False) if one.name == "names"]
         return found.level, found.message
 
     add_server("a", tools=["b__run", "run"])

@@ -143,7 +143,7 @@ def test_the_history_is_written_with_the_change_or_not_at_all(monkeypatch: pytes
     def refuse(*_: Any) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(mcp_tools, "record_tool_changes", refuse)
+    monkeypatch.setattr(mcp_tools, "audit_tool_changes", refuse)
     with pytest.raises(RuntimeError), transaction.atomic():
         list_tools("Reads all.", minute=1)
     assert steps() == []

@@ -66,7 +66,7 @@ def _this_python(settings: Any) -> None:
 
 
 def ask(source: str, **given: Any) -> discovery.ToolListing:
-    return discovery.discover_server_tools(sys.executable, ["-c", source], Isolation(**given))
+    return discovery.start_server_and_list_tools(sys.executable, ["-c", source], Isolation(**given))
 
 
 def test_all_pages_of_tools_are_listed() -> None:
@@ -214,7 +214,7 @@ def test_a_server_that_ended_before_it_was_asked_is_told_from_one_that_refuses(t
     try:
         process.wait()
         with pytest.raises(UnprocessableRequest, match=r"ended before it answered\. It said: no licence"):
-            mcp_stdio.list_stdio_tools(process, within=5, most_bytes=1000)
+            mcp_stdio.list_tools_of_running_server(process, within=5, most_bytes=1000)
     finally:
         discovery.kill_discovery_process(process)
 
@@ -265,7 +265,7 @@ def test_only_allowed_commands_are_started(settings: Any) -> None:
 def test_a_program_that_is_not_there_is_said(settings: Any) -> None:
     settings.DISCOVERY_COMMANDS = ["no-such-program"]
     with pytest.raises(UnprocessableRequest, match="cannot be started"):
-        discovery.discover_server_tools("no-such-program", [], Isolation())
+        discovery.start_server_and_list_tools("no-such-program", [], Isolation())
 
 
 def test_one_server_is_asked_at_a_time() -> None:

@@ -80,7 +80,7 @@ def test_a_command_that_another_program_wrote_is_not_started_before_an_admin_acc
     with pytest.raises(stdio_configuration.ServerNotOffered, match="accept it"):
         stdio_configuration.load_stdio_configuration("s")
     assert [
-        one.level for one in upkeep.check_keys_jobs_and_audit_log(NOW, served=False) if one.name == "commands"
+        one.level for one in upkeep.iterate_upkeep_checks(NOW, served=False) if one.name == "commands"
     ] == ["warn"]
     admin = signed_in("admin")
     page = admin.get("/ui/mcp/servers/s/").text
@@ -97,7 +97,7 @@ def test_a_command_that_another_program_wrote_is_not_started_before_an_admin_acc
     stdio_configuration.load_stdio_configuration("s")
     assert AuditLog.objects.filter(event_type="MCP_COMMAND_ACCEPTED").count() == 1
     assert [
-        one.level for one in upkeep.check_keys_jobs_and_audit_log(NOW, served=False) if one.name == "commands"
+        one.level for one in upkeep.iterate_upkeep_checks(NOW, served=False) if one.name == "commands"
     ] == ["ok"]
 
 
@@ -234,7 +234,7 @@ def test_the_page_shows_errors_and_within_which_time_most_calls_end() -> None:
             server_id="s", tool_name="read", hour=NOW, outcome=outcome, calls=calls,
             upstream=upstream, own=[calls] + [0] * 22,
         )  # fmt: skip
-    (row,) = figures.load_server_tool_statistics("s", NOW)
+    (row,) = figures.list_server_tool_statistics("s", NOW)
     assert (row.outcomes["error"], row.upstream_p50, row.upstream_p95) == (6, 7, 1_000)
     page = " ".join(signed_in("viewer").get("/ui/mcp/servers/s/").text.split())
     assert "p50 · p95 · p99" in page
@@ -274,9 +274,7 @@ def test_where_nothing_isolates_a_server_an_admin_can_start_it_by_name(
     with pytest.raises(isolation.IsolationUnavailable):
         stdio_configuration.load_stdio_configuration("s")
     assert [
-        one.level
-        for one in upkeep.check_keys_jobs_and_audit_log(NOW, served=False)
-        if one.name == "isolation"
+        one.level for one in upkeep.iterate_upkeep_checks(NOW, served=False) if one.name == "isolation"
     ] == ["warn"]
     admin = signed_in("admin")
     page = admin.get("/ui/mcp/servers/s/").text
@@ -294,9 +292,7 @@ def test_where_nothing_isolates_a_server_an_admin_can_start_it_by_name(
         stdio_configuration.load_stdio_configuration("s")
     assert "it has all rights of Signalbox" in turn_isolation(admin, "off", "s")
     assert stdio_configuration.load_stdio_configuration("s").isolation.is_off
-    (check,) = [
-        one for one in upkeep.check_keys_jobs_and_audit_log(NOW, served=False) if one.name == "isolation"
-    ]
+    (check,) = [one for one in upkeep.iterate_upkeep_checks(NOW, served=False) if one.name == "isolation"]
     assert (check.level, "s can read the keys" in check.message) == ("warn", True)
     turn_isolation(admin, "on")
     with pytest.raises(isolation.IsolationUnavailable):
@@ -322,7 +318,7 @@ def test_an_isolation_that_another_program_changed_counts_only_once_an_admin_acc
     McpUpstream.objects.update(**change)
     with pytest.raises(stdio_configuration.ServerNotOffered, match="accept it"):
         stdio_configuration.load_stdio_configuration("s")
-    assert mcp_servers_view.accepted_isolation_or_default(McpServer.objects.get()) == isolation.Isolation(), (
+    assert mcp_servers_view.stored_isolation_or_default(McpServer.objects.get()) == isolation.Isolation(), (
         "nor does Discover"
     )
     page = " ".join(signed_in("admin").get("/ui/mcp/servers/s/").text.split())
@@ -333,7 +329,7 @@ def test_an_admin_gives_a_server_a_network_and_folders(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        without_password, "probe_passwordless_database_address", lambda **_: None
+        without_password, "find_address_accepting_no_password", lambda **_: None
     )  # a test's PostgreSQL may be one
     admin = signed_in("admin")
     page = admin.get("/ui/mcp/servers/s/").text

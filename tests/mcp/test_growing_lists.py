@@ -59,7 +59,7 @@ ODD: dict[str, Any] = {
 @pytest.mark.parametrize("odd", ODD.values(), ids=list(ODD))
 def test_an_odd_tool_is_left_out_and_the_others_are_not(odd: bytes) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"first"},' + odd + b',{"name":"last"}]}}'
-    page = listing.parse_listing_page_or_none(body)
+    page = listing.parse_listing_page_unless_error(body)
     assert page is not None
     assert [tool.name for tool in page.listing.tools] == ["first", "last"]
     assert page.raw == [b'{"name":"first"}', b'{"name":"last"}']

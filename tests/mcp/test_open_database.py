@@ -88,10 +88,8 @@ def test_a_postgresql_that_asks_for_no_password_is_found_where_a_server_reaches_
 ) -> None:
     with listening(AUTH_OK + READY) as there:
         configure(monkeypatch, host=host, port=there.port)
-        assert (
-            without_password.probe_passwordless_database_address(loopback=True) == f"127.0.0.1:{there.port}"
-        )
-        assert without_password.probe_passwordless_database_address(loopback=False) is None
+        assert without_password.find_address_accepting_no_password(loopback=True) == f"127.0.0.1:{there.port}"
+        assert without_password.find_address_accepting_no_password(loopback=False) is None
 
 
 def test_one_that_asks_for_a_password_is_not_and_never_gets_ours(
@@ -104,7 +102,7 @@ def test_one_that_asks_for_a_password_is_not_and_never_gets_ours(
     monkeypatch.setenv("PGPASSWORD", "secret")
     with listening(WANTS_PASSWORD) as there:
         configure(monkeypatch, host="127.0.0.1", port=there.port)
-        assert without_password.probe_passwordless_database_address(loopback=True) is None
+        assert without_password.find_address_accepting_no_password(loopback=True) is None
     assert there.said
     assert not any(b"secret" in data for data in there.said)
 
@@ -131,20 +129,20 @@ def test_no_admin_gives_a_server_a_network_in_which_it_could_decide(
             mcp_upstreams.accept_changed_server_command(
                 "s", seen_version=commands.hash_server_command(server), actor=ADMIN, now=NOW
             )
-        (check,) = upkeep.check_servers_reaching_database()
+        (check,) = upkeep.iterate_database_reach_checks()
         assert (check.level, check.message.endswith("could decide: s.")) == ("warn", True)
         monkeypatch.setattr(isolation, "require_isolation_mechanism", lambda: IsolationMechanism.SECOND_USER)
         mcp_upstreams.accept_changed_server_command(
             "s", seen_version=commands.hash_server_command(server), actor=ADMIN, now=NOW
         )
-    (check,) = upkeep.check_servers_reaching_database()
+    (check,) = upkeep.iterate_database_reach_checks()
     assert check.level == "ok"
 
 
 def test_the_database_itself_is_tried(server: McpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A SQLite file is nothing that a network leads to; a PostgreSQL says by itself whether it asks."""
     monkeypatch.setattr(isolation, "require_isolation_mechanism", lambda: IsolationMechanism.BUBBLEWRAP)
-    address = without_password.probe_passwordless_database_address(loopback=True)
+    address = without_password.find_address_accepting_no_password(loopback=True)
     if connection.vendor == "sqlite":
         assert address is None
     if address is None:

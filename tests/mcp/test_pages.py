@@ -138,7 +138,7 @@ def test_an_approver_edits_no_servers() -> None:
 def test_a_preview_tells_what_turns_and_writes_nothing() -> None:
     client = signed_in("approver")
     shown = preview(client, {1: "deny"}, why="Too risky.")
-    (group,) = shown.context["preview"].changes_by_agent()
+    (group,) = shown.context["preview"].agent_verdict_changes()
     assert [(turn.server_id, turn.tool_name) for turn in group.closed] == [("s", "t")]
     assert "1 tool stops being callable" in " ".join(shown.text.split())
     assert Grant.objects.count() == 1
@@ -415,7 +415,7 @@ def test_a_declined_definition_is_asked_about_again_only_when_it_changes_again()
 def test_no_key_declines_a_changed_tool() -> None:
     add_changed_tool()
     with pytest.raises(Forbidden):
-        mcp_tools.decline_tool_change(
+        mcp_tools.decline_change_keep_accepted_definition(
             "s", "v", seen_version="2", actor=key_actor_by_name("ci"), now=timezone.now()
         )
 

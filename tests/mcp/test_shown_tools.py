@@ -12,7 +12,7 @@ from coordinator.actions.mcp import shown_tools
 from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.mcp.gateway.policy import GatewayCaller
-from coordinator.mcp.gateway.tool_search import find_tools, load_shown_tools, split_words
+from coordinator.mcp.gateway.tool_search import find_tools, load_tool_listing_setting, split_words
 from coordinator.mcp.gateway.visibility import hash_visible_tools
 from coordinator.models import AgentToolListing, AuditLog, McpTool, McpUpstream
 from tests.access.cases import add_agents, add_server, grant
@@ -47,7 +47,7 @@ def test_a_choice_is_saved_with_its_audit_row_and_changes_what_the_agent_sees() 
     (entry,) = AuditLog.objects.filter(event_type="AGENT_TOOLS_SHOWN")
     assert entry.metadata["before"] == {"listed": "all", "count": 0, "tools": []}
     assert entry.metadata["after"] == {"listed": "chosen", "count": 1, "tools": [["s", "t"]]}
-    shown = load_shown_tools("agent.a")
+    shown = load_tool_listing_setting("agent.a")
     assert (shown.is_tool_shown("s", "t"), shown.is_tool_shown("s", "u")) == (True, False)
     assert hash_visible_tools(GatewayCaller("agent.a"), timezone.now()) != before
 
@@ -57,7 +57,7 @@ def test_a_choice_that_cannot_be_read_shows_all(row: Any) -> None:
     AgentToolListing.objects.create(
         agent_id="agent.a", listed=row[0], tools=row[1] or [], changed_by="x", changed_at=timezone.now()
     )
-    assert load_shown_tools("agent.a").is_tool_shown("s", "u")
+    assert load_tool_listing_setting("agent.a").is_tool_shown("s", "u")
 
 
 def test_an_odd_list_of_chosen_tools_shows_those_that_can_be_read() -> None:
@@ -68,7 +68,7 @@ def test_an_odd_list_of_chosen_tools_shows_those_that_can_be_read() -> None:
         changed_by="x",
         changed_at=timezone.now(),
     )
-    assert load_shown_tools("agent.a").chosen == {("s", "t")}
+    assert load_tool_listing_setting("agent.a").chosen == {("s", "t")}
 
 
 def test_no_program_chooses_and_nothing_empty_is_chosen() -> None:

@@ -14,7 +14,7 @@ from django.test import Client
 
 from coordinator.actions.people import accounts, invitations
 from coordinator.errors import Conflict, Forbidden, UnprocessableRequest
-from coordinator.identity.roles import highest_role
+from coordinator.identity.roles import highest_role_of_user
 from coordinator.models import AuditLog, Invitation, Passkey
 from tests.passkeys.authenticator import Authenticator
 from tests.people import person, signed_in
@@ -50,7 +50,7 @@ def test_the_link_makes_an_account_with_the_role_and_signs_its_person_in(ada: Us
     answer = client.post(JOIN, form(invite(ada)), follow=True)
     assert answer.redirect_chain == [("/ui/", 302)]
     grace = User.objects.get(username="grace")
-    assert (highest_role(grace), grace.is_superuser) == ("approver", False)
+    assert (highest_role_of_user(grace), grace.is_superuser) == ("approver", False)
     assert client.session["_auth_user_id"] == str(grace.pk)
     assert Invitation.objects.get().used_by == grace.pk
 
@@ -187,7 +187,7 @@ class TestWithPasskey:
         assert self.join(invite(ada)).headers["Location"] == "/ui/account/"
         grace = User.objects.get(username="grace")
         assert Passkey.objects.get().user_id == grace.pk
-        assert highest_role(grace) == "approver"
+        assert highest_role_of_user(grace) == "approver"
 
     def test_who_joined_with_a_passkey_sets_a_password_without_an_old_one(self, ada: User) -> None:
         self.join(invite(ada))

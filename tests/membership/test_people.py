@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from coordinator.actions.people import membership, users
 from coordinator.errors import Conflict, Forbidden
-from coordinator.identity.roles import highest_role
+from coordinator.identity.roles import highest_role_of_user
 from coordinator.identity.session_store import list_session_ids_of_person
 from coordinator.models import AuditLog, Invitation
 from tests.passkeys.conftest import Browser
@@ -64,7 +64,7 @@ def test_only_administrators_see_people_and_change_them(ada: User) -> None:
     for act in ("role", "sign-out", "deactivate", "reactivate"):
         assert client.post(f"{PEOPLE}{ada.pk}/{act}/", {"role": "admin"}).status_code == 403
     for action in (
-        membership.deactivate_person,
+        membership.deactivate_account_and_end_sessions,
         membership.reactivate_person,
         membership.sign_out_person_everywhere,
     ):
@@ -78,7 +78,7 @@ def test_a_role_is_changed_and_audited(ada: User) -> None:
     grace = person("viewer", "grace")
     version = users.compute_user_version(grace)
     client_of(ada).post(f"{PEOPLE}{grace.pk}/role/", {"role": "approver", "version": version})
-    assert highest_role(User.objects.get(pk=grace.pk)) == "approver"
+    assert highest_role_of_user(User.objects.get(pk=grace.pk)) == "approver"
     row = AuditLog.objects.get(event_type="USER_UPDATED")
     assert (row.actor_id, row.metadata) == (
         "user:ada",
@@ -91,7 +91,7 @@ def test_a_superuser_who_gets_a_lower_role_is_no_administrator_any_more(ada: Use
     User.objects.filter(pk=root.pk).update(is_superuser=True)
     root.refresh_from_db()
     change_role(root, "viewer", by=ada)
-    assert highest_role(User.objects.get(pk=root.pk)) == "viewer"
+    assert highest_role_of_user(User.objects.get(pk=root.pk)) == "viewer"
 
 
 def test_of_two_editors_the_second_is_refused(ada: User) -> None:
@@ -100,7 +100,7 @@ def test_of_two_editors_the_second_is_refused(ada: User) -> None:
     client = client_of(ada)
     client.post(f"{PEOPLE}{grace.pk}/role/", form)
     assert client.post(f"{PEOPLE}{grace.pk}/role/", form | {"role": "admin"}).status_code == 422
-    assert highest_role(User.objects.get(pk=grace.pk)) == "approver"
+    assert highest_role_of_user(User.objects.get(pk=grace.pk)) == "approver"
 
 
 def test_nobody_changes_their_own_role_or_deactivates_themselves(ada: User) -> None:
@@ -108,7 +108,7 @@ def test_nobody_changes_their_own_role_or_deactivates_themselves(ada: User) -> N
     with pytest.raises(Conflict, match="your own role"):
         change_role(ada, "viewer", by=ada)
     with pytest.raises(Conflict, match="your own role"):
-        membership.deactivate_person(ada.pk, by=ada, now=NOW)
+        membership.deactivate_account_and_end_sessions(ada.pk, by=ada, now=NOW)
 
 
 def test_two_administrators_cannot_both_take_the_others_role(ada: User) -> None:
@@ -117,21 +117,21 @@ def test_two_administrators_cannot_both_take_the_others_role(ada: User) -> None:
     change_role(ada, "viewer", by=bob)
     with pytest.raises(Forbidden):
         change_role(bob, "viewer", by=User.objects.get(pk=ada.pk))
-    assert highest_role(User.objects.get(pk=bob.pk)) == "admin"
+    assert highest_role_of_user(User.objects.get(pk=bob.pk)) == "admin"
 
 
 def test_the_last_administrator_stays_one(ada: User) -> None:
     bob = person("admin", "bob")
     stale = User.objects.get(pk=ada.pk)
-    highest_role(stale)  # read while ada was an administrator
+    highest_role_of_user(stale)  # read while ada was an administrator
     User.objects.filter(pk=ada.pk).update(is_active=False)
     for act in (
         lambda: change_role(bob, "viewer", by=stale),
-        lambda: membership.deactivate_person(bob.pk, by=stale, now=NOW),
+        lambda: membership.deactivate_account_and_end_sessions(bob.pk, by=stale, now=NOW),
     ):
         with pytest.raises(Conflict, match="no active administrator"):
             act()
-    assert highest_role(User.objects.get(pk=bob.pk)) == "admin"
+    assert highest_role_of_user(User.objects.get(pk=bob.pk)) == "admin"
 
 
 def test_a_sign_out_ends_all_sessions_of_that_person_alone(ada: User) -> None:
@@ -184,4 +184,4 @@ def test_letting_people_in_needs_a_recent_confirmation(settings: Any, within: in
         answer = browser.post(PEOPLE + act.format(grace.pk), **form)
     assert answer.headers.get("Signalbox-Confirm") == "password"
     assert not Invitation.objects.exists()
-    assert highest_role(User.objects.get(pk=grace.pk)) == "viewer"
+    assert highest_role_of_user(User.objects.get(pk=grace.pk)) == "viewer"

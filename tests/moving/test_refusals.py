@@ -40,9 +40,9 @@ def test_no_server_starts_on_half_a_move_or_on_what_moved_away() -> None:
 
 
 def test_the_doctor_tells_of_a_move_that_is_not_over() -> None:
-    assert list(database.check_unfinished_move()) == []
+    assert list(database.iterate_unfinished_move_checks()) == []
     why = leave_half_a_move()
-    (check,) = database.check_unfinished_move()
+    (check,) = database.iterate_unfinished_move_checks()
     assert (check.level, why in check.message) == (CheckLevel.FAIL, True)
 
 
@@ -57,7 +57,7 @@ def test_a_move_by_an_older_version_is_over_and_one_that_it_began_is_not_continu
         cursor.execute(f"UPDATE {database_move_state.STATE} SET moved_at = NULL")
         cursor.execute(f"CREATE TABLE {target.OLDER_MOVE} (name text)")
     with pytest.raises(CommandError, match="begun by an older version"):
-        target.require_usable_target()
+        target.require_empty_or_interrupted_target()
 
 
 def test_a_table_that_differs_stops_the_move() -> None:

@@ -105,8 +105,8 @@ MUTANTS = (
     Mutant(
         "begin: approval not asked for",
         "coordinator/actions/mcp/gateway_calls.py",
-        "if ruling.decision == ASK and (\n            stale := consume_approval_or_explain(",
-        "if ruling.decision == DENY and (stale := consume_approval_or_explain(",
+        "if ruling.decision == ASK and (\n            stale := consume_approval_or_return_reason(",
+        "if ruling.decision == DENY and (stale := consume_approval_or_return_reason(",
         ("tests/gateway/test_begin.py::test_an_approved_call_begins_once",),
     ),
     Mutant(
@@ -280,7 +280,7 @@ MUTANTS = (
     Mutant(
         "state of another call",
         "coordinator/actions/mcp/gateway_calls.py",
-        "        and restore_original_call_binding(binding, request).approval_question_digest == state.key",
+        "        and build_original_call_binding(binding, request).approval_question_digest == state.key",
         "",
         ("tests/gateway/test_begin.py::test_a_state_is_of_its_own_call_alone",),
     ),
@@ -569,8 +569,8 @@ MUTANTS = (
     Mutant(
         "read: approval of other bytes",
         "coordinator/edge/gateway/non_tool_requests.py",
-        "        hash_call_arguments(exchange.message.raw_params_without_meta),\n",
-        '        hash_call_arguments(b""),\n',
+        "        hash_raw_call_arguments(exchange.message.raw_params_without_meta),\n",
+        '        hash_raw_call_arguments(b""),\n',
         ("tests/gateway/test_held_reads.py::test_the_approval_of_a_read_is_bound_to_its_bytes",),
     ),
     Mutant(
@@ -693,7 +693,7 @@ MUTANTS = (
         "pages: another role than was read",
         "dashboard/mcp/views/servers.py",
         "@require_admin\ndef enable_or_disable_mcp_server(",
-        "@require_viewer\ndef enable_or_disable_mcp_server(",
+        "@require_viewer_role\ndef enable_or_disable_mcp_server(",
         ("tests/guards/test_every_url.py::test_what_the_routes_declare_was_read",),
     ),
     Mutant(
@@ -734,7 +734,7 @@ MUTANTS = (
         "trials: by anybody",
         "dashboard/mcp/views/tool_trials.py",
         "@require_admin\ndef try_tool_view(",
-        "@require_viewer\ndef try_tool_view(",
+        "@require_viewer_role\ndef try_tool_view(",
         ("tests/guards/test_every_url.py::test_what_the_routes_declare_was_read",),
     ),
     Mutant(
@@ -782,7 +782,7 @@ MUTANTS = (
     Mutant(
         "hooks: unread call",
         "coordinator/edge/hooks/guard.py",
-        "ruling = call.ruling or self.find_strictest_hook_ruling(call)",
+        "ruling = call.ruling or self.strictest_hook_ruling(call)",
         "ruling = call.ruling or Ruling(OBSERVE)",
         (
             "tests/claude_code/test_failing_closed.py::test_a_failure_at_any_step_leaves_no_call_without_an_answer",
@@ -1096,7 +1096,7 @@ MUTANTS = (
     Mutant(
         "driven agent's key after its runner's",
         "coordinator/identity/session_keys.py",
-        "        or not has_valid_runner_key(row.runner_id, now)\n",
+        "        or not is_key_of_runner_valid(row.runner_id, now)\n",
         "",
         ("tests/keys/test_session_keys.py::test_its_key_ends_with_its_time_and_with_its_runners_key",),
     ),
@@ -1196,8 +1196,8 @@ MUTANTS = (
     Mutant(
         "server requests: an approval is not used up",
         "coordinator/actions/mcp/server_request_approvals.py",
-        "        is_taken = approvals.consume_request_verdict(",
-        "        is_taken = True or approvals.consume_request_verdict(",
+        "        is_taken = approvals.try_consume_request_verdict(",
+        "        is_taken = True or approvals.try_consume_request_verdict(",
         (f"{HELD_SERVER_REQUESTS}::test_a_request_in_a_result_reaches_the_client_once_a_person_approved_it",),
     ),
     Mutant(
@@ -1242,7 +1242,7 @@ MUTANTS = (
     Mutant(
         "server requests: an error that has a person open an address passes",
         "coordinator/mcp/gateway/server_requests.py",
-        "            required += parse_url_elicitations_in_error(raw)\n",
+        "            required += parse_url_elicitations_or_unreadable(raw)\n",
         "            pass\n",
         (
             "tests/gateway/test_odd_server_requests.py::test_an_error_that_has_a_person_open_an_address_is_a_question",
@@ -1305,14 +1305,14 @@ MUTANTS = (
     Mutant(
         "decide: for good",
         "coordinator/actions/approvals/deciding.py",
-        "        or find_policy_permission_error(row, person, vote, now)\n",
+        "        or find_policy_edit_permission_error(row, person, vote, now)\n",
         "",
         ("tests/deciders/test_who_may_decide.py::test_rows_leave_access_without_an_end_to_administrators",),
     ),
     Mutant(
         "decide: too late",
         "coordinator/actions/approvals/deciding.py",
-        "        or rows.closed_request_error(row, now)\n",
+        "        or rows.find_closed_request_error(row, now)\n",
         "",
         ("tests/approvals/test_deciding.py::test_a_request_past_its_deadline_cannot_be_approved",),
     ),
@@ -1516,7 +1516,7 @@ MUTANTS = (
     Mutant(
         "judged: the call",
         "coordinator/policy/requests/judged_content.py",
-        'return hash_json_parts(\n        "judged", asker, judged_request_fields(request), request.justification,',
+        'return hash_json_parts(\n        "judged", asker, judged_request_field_values(request), request.justification,',
         'return hash_json_parts("judged", asker, request.justification,',
         (
             "tests/approvals/test_what_was_judged.py::test_a_request_that_is_not_what_was_shown_is_not_decided",
@@ -1525,14 +1525,14 @@ MUTANTS = (
     Mutant(
         "deciders: one's own request",
         "coordinator/policy/deciders/decider_book.py",
-        "        if user.get_username() == find_requester_barred_from_deciding(request):\n            return OWN",
+        "        if user.get_username() == find_barred_requester_username(request):\n            return OWN",
         "        if False:\n            return OWN",
         ("tests/approvals/test_deciding.py::test_people_may_be_kept_from_deciding_what_their_own_key_asked",),
     ),
     Mutant(
         "deciders: no right",
         "coordinator/policy/deciders/decider_book.py",
-        "if rule is None or self.rights_holder_names_for_user(user, request):",
+        "if rule is None or self.names_user_decides_for(user, request):",
         "if True:",
         ("tests/deciders/test_who_may_decide.py::test_the_first_row_that_fits_says_who_decides",),
     ),
@@ -1557,7 +1557,7 @@ MUTANTS = (
     Mutant(
         "deciders: a right that was lost",
         "coordinator/policy/deciders/decider_book.py",
-        "                and right in self.rights_holder_names_for_user(voter, request)\n",
+        "                and right in self.names_user_decides_for(voter, request)\n",
         "",
         (
             "tests/deciders/test_who_may_decide.py::test_an_approval_by_somebody_who_lost_the_right_since_does_not_count",
@@ -1624,7 +1624,7 @@ MUTANTS = (
     Mutant(
         "rule: a link out of what is denied",
         "coordinator/policy/rules/tool_rules.py",
-        "calls = [text.describe_call(tool), text.describe_call_on_real_paths(tool)]",
+        "calls = [text.describe_call(tool), text.real_path_description_or_none(tool)]",
         "calls = [text.describe_call(tool)]",
         ("tests/calls/test_links.py::test_a_denial_of_the_real_path_holds",),
     ),
@@ -1914,7 +1914,7 @@ MUTANTS = (
     Mutant(
         "rule: where an allowed call is made",
         "coordinator/policy/rules/terms.py",
-        "    if terms.folders and not do_folder_terms_cover_call(terms.folders, call):\n",
+        "    if terms.folders and not is_call_within_folder_terms(terms.folders, call):\n",
         "    if False:\n",
         ("tests/calls/test_rules_in_terms.py::test_an_allow_rule_holds_in_its_folders_alone",),
     ),
@@ -2029,7 +2029,7 @@ MUTANTS = (
         "budget: all days of the period",
         "coordinator/policy/limits/budgets.py",
         "rows.filter(day__gte=first.isoformat(), day__lte=last.isoformat())",
-        "rows.filter(day=installation_local_date(now))",
+        "rows.filter(day=installation_local_iso_date(now))",
         ("tests/budgets/test_periods_and_places.py::test_a_week_and_a_month_have_all_their_days",),
     ),
     Mutant(
@@ -2042,14 +2042,14 @@ MUTANTS = (
     Mutant(
         "grants: stale page",
         "coordinator/actions/policy/grants.py",
-        "        and edit.seen_version != compute_grants_version(current_grants.get(edit.grant_slot, []))\n",
+        "        and edit.seen_version != compute_grant_slot_version(current_grants.get(edit.grant_slot, []))\n",
         "        and False\n",
         ("tests/access/test_grant_writes.py::test_a_stale_save_is_refused_with_both_versions",),
     ),
     Mutant(
         "grants: revoking unseen",
         "coordinator/actions/policy/grants.py",
-        "if seen_version is not None and seen_version != compute_grants_version(rows):",
+        "if seen_version is not None and seen_version != compute_grant_slot_version(rows):",
         "if False:",
         ("tests/access/test_temporary_grants.py::test_revoking_compares_the_slot",),
     ),
@@ -2238,7 +2238,7 @@ MUTANTS = (
     Mutant(
         "client: what a server asks of its client passes unjudged",
         "coordinator/client/mcp_guard.py",
-        "            self._requests.handle_server_request(message, line)\n",
+        "            self._requests.forward_server_request_in_background(message, line)\n",
         "            mcp_lines.write_stdout_line(line)\n",
         (
             "tests/client/test_mcp_guard_requests.py::test_a_request_that_policy_denies_is_answered_in_the_client_s_place",
@@ -2396,8 +2396,8 @@ MUTANTS = (
     Mutant(
         "tasks: list of everybody's",
         "coordinator/mcp/gateway/server_tasks.py",
-        "own_tasks = [raw for task_id, raw in parse_task_list_with_ids(response) if task_id in own]",
-        "own_tasks = [raw for task_id, raw in parse_task_list_with_ids(response)]",
+        "own_tasks = [raw for task_id, raw in parse_task_list_or_empty(response) if task_id in own]",
+        "own_tasks = [raw for task_id, raw in parse_task_list_or_empty(response)]",
         (f"{SERVER_TASKS}::test_a_task_of_a_server_is_used_by_whoever_began_it_alone",),
     ),
     Mutant(
@@ -2410,8 +2410,8 @@ MUTANTS = (
     Mutant(
         "network: database without a password",
         "coordinator/actions/mcp/mcp_upstreams.py",
-        "if (address := open_database.find_passwordless_database_address(network)) is not None:",
-        "if (address := open_database.find_passwordless_database_address(network)) is False:",
+        "if (address := open_database.probe_reachable_passwordless_database(network)) is not None:",
+        "if (address := open_database.probe_reachable_passwordless_database(network)) is False:",
         ("tests/mcp/test_open_database.py::test_no_admin_gives_a_server_a_network_in_which_it_could_decide",),
     ),
     Mutant(
@@ -2506,7 +2506,7 @@ MUTANTS = (
     Mutant(
         "usage: a span below another in another export",
         "coordinator/dialects/otlp_traces.py",
-        "        unless=tree.list_origins_counting_span_tokens(span),\n",
+        "        unless=tree.list_origins_of_counted_tokens(span),\n",
         "",
         ("tests/usage/test_telemetry.py::test_a_model_span_below_another_counts_once",),
     ),

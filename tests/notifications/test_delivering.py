@@ -136,12 +136,12 @@ def test_targets_that_were_slow_leave_lanes_to_the_others(empty_lanes: None) -> 
     slow, quick = [(number, "webhook") for number in range(10)], (99, "webhook")
     for target_id, _ in slow:
         lanes.update_target_slowness(target_id, lanes.SLOW + 1)
-    assert lanes.reserve_delivery_slots([*slow, quick]) == [0, 1, 99]  # of four lanes
-    assert lanes.reserve_delivery_slots([quick, *slow]) == []
+    assert lanes.reserve_slots_and_list_targets([*slow, quick]) == [0, 1, 99]  # of four lanes
+    assert lanes.reserve_slots_and_list_targets([quick, *slow]) == []
     for target_id, _ in [*slow, quick]:
         lanes.release_delivery_slot(target_id)
     lanes.update_target_slowness(0, 0.1)
-    assert lanes.reserve_delivery_slots(slow) == [0, 1, 2]
+    assert lanes.reserve_slots_and_list_targets(slow) == [0, 1, 2]
 
 
 def test_a_message_that_is_being_sent_when_the_clock_is_set_back_is_sent_once(

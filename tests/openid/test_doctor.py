@@ -16,7 +16,7 @@ pytestmark = pytest.mark.one_engine
 
 
 def found() -> list[CheckLevel]:
-    return [check.level for check in sign_in.check_single_sign_on()]
+    return [check.level for check in sign_in.iterate_single_sign_on_checks()]
 
 
 def test_the_doctor_looks(provider: Provider, settings: Any) -> None:

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from coordinator.actions.people import provider_sign_ins
 from coordinator.identity.openid.identities import OpenIdIdentity
-from coordinator.identity.roles import highest_role
+from coordinator.identity.roles import highest_role_of_user
 from coordinator.models import ProviderIdentity
 
 pytestmark = [
@@ -25,11 +25,11 @@ pytestmark = [
 def test_who_signs_in_and_who_deletes_them_take_turns() -> None:
     """Both lock the person first: the other way round, PostgreSQL ends one of them as a deadlock."""
     anna = OpenIdIdentity("https://login.example", "u-1", "anna", "admin")
-    provider_sign_ins.sign_in_with_provider(anna, "198.51.100.7", timezone.now())
+    provider_sign_ins.sign_in_verified_identity(anna, "198.51.100.7", timezone.now())
 
     def sign_in() -> User:
         try:
-            return provider_sign_ins.sign_in_with_provider(
+            return provider_sign_ins.sign_in_verified_identity(
                 replace(anna, role="viewer"), "198.51.100.7", timezone.now()
             )
         finally:
@@ -41,7 +41,7 @@ def test_who_signs_in_and_who_deletes_them_take_turns() -> None:
             signing_in = pool.submit(sign_in)
             wait_for_a_waiter()
             assert ProviderIdentity.objects.select_for_update().get().subject == "u-1"
-        assert highest_role(signing_in.result(60)) == "viewer"
+        assert highest_role_of_user(signing_in.result(60)) == "viewer"
 
 
 def wait_for_a_waiter() -> None:

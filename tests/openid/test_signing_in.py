@@ -10,10 +10,10 @@ from django.contrib.auth.models import Group, User
 from django.http import HttpResponse
 
 from coordinator.actions.people import users
-from coordinator.edge.http.auth import require_viewer_of_session
+from coordinator.edge.http.auth import require_viewer_of_login_session
 from coordinator.errors import Unauthorized
 from coordinator.identity.actors import system_actor
-from coordinator.identity.roles import highest_role
+from coordinator.identity.roles import highest_role_of_user
 from coordinator.models import AuditLog, ProviderIdentity
 from tests.openid.conftest import AGAIN, CONNECT, ROLES, START, Visitor
 from tests.openid.provider import ANNA, Provider
@@ -33,7 +33,11 @@ def test_somebody_new_gets_an_account_with_the_role_of_their_groups(visitor: Vis
     answer = visitor.sign_in()
     assert (answer.status_code, answer.headers["Location"]) == (302, "/ui/approvals/")
     user = anna()
-    assert (highest_role(user), user.has_usable_password(), user.is_superuser) == ("approver", False, False)
+    assert (highest_role_of_user(user), user.has_usable_password(), user.is_superuser) == (
+        "approver",
+        False,
+        False,
+    )
     assert ProviderIdentity.objects.get().subject == "u-1"
     assert visitor.client.get("/ui/approvals/").status_code == 200
     made, signed_in = AuditLog.objects.filter(target_id="anna").order_by("id")
@@ -63,7 +67,7 @@ def test_roles_follow_the_groups_at_each_sign_in(visitor: Visitor, groups: Any, 
     visitor.client.logout()
     visitor.provider.person["groups"] = groups
     answer = visitor.sign_in()
-    assert highest_role(anna()) == role
+    assert highest_role_of_user(anna()) == role
     assert anna().is_superuser is False
     if role is None:
         assert (answer.status_code, "You have no role here" in words(answer)) == (403, True)
@@ -74,7 +78,7 @@ def test_groups_may_lie_deeper(visitor: Visitor, settings: Any) -> None:
     settings.OIDC_GROUPS_CLAIM = "realm_access.roles"
     visitor.provider.person = ANNA | {"groups": [], "realm_access": {"roles": ["bosses"]}}
     assert visitor.sign_in().status_code == 302
-    assert highest_role(anna()) == "admin"
+    assert highest_role_of_user(anna()) == "admin"
 
 
 def test_groups_may_be_told_at_the_userinfo_door_alone(visitor: Visitor, provider: Provider) -> None:
@@ -82,11 +86,11 @@ def test_groups_may_be_told_at_the_userinfo_door_alone(visitor: Visitor, provide
     told, provider.person = provider.person, {"sub": "u-1"}
     provider.answers["/userinfo"] = lambda door: door.say(told if "Bearer at" in str(door.headers) else {})
     assert visitor.sign_in().status_code == 302
-    assert highest_role(anna()) == "approver"
+    assert highest_role_of_user(anna()) == "approver"
     visitor.client.logout()
     told = {"sub": "u-2", "groups": ["bosses"]}
     assert visitor.sign_in().status_code == 403
-    assert highest_role(anna()) == "approver"
+    assert highest_role_of_user(anna()) == "approver"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,7 @@ def test_groups_that_are_too_many_to_tell_take_nobodys_role(visitor: Visitor, to
     visitor.provider.person = {name: value for name, value in ANNA.items() if name != "groups"} | told
     answer = visitor.sign_in()
     assert (answer.status_code, "your role here is unchanged" in words(answer)) == (403, True)
-    assert highest_role(anna()) == "approver"
+    assert highest_role_of_user(anna()) == "approver"
 
 
 def test_a_name_that_is_none_here_is_said(visitor: Visitor) -> None:
@@ -126,7 +130,7 @@ def test_a_superuser_whose_groups_do_not_say_admin_is_none_any_more(visitor: Vis
     visitor.client.logout()
     User.objects.update(is_superuser=True)
     visitor.sign_in()
-    assert highest_role(anna()) == "approver"
+    assert highest_role_of_user(anna()) == "approver"
 
 
 @pytest.mark.parametrize("name", ["anna", "ANNA"])
@@ -189,11 +193,11 @@ def test_turning_passwords_off_ends_what_one_began(visitor: Visitor, bob: User, 
     settings.PASSWORD_SIGN_IN = False
     assert visitor.client.get("/ui/approvals/").headers["Location"].startswith("/ui/sign-in/")
     with pytest.raises(Unauthorized):
-        require_viewer_of_session(visitor.client.cookies["signalbox_session"].value)
+        require_viewer_of_login_session(visitor.client.cookies["signalbox_session"].value)
     form = {"confirm_password": "pw", "new_proof": visitor.secret}
     assert visitor.client.post("/ui/sign-in/again/", form).headers["Location"].startswith("/ui/sign-in/")
     assert there.client.get("/ui/approvals/").status_code == 200
-    assert require_viewer_of_session(there.client.cookies["signalbox_session"].value).username == "anna"
+    assert require_viewer_of_login_session(there.client.cookies["signalbox_session"].value).username == "anna"
 
 
 def test_who_gives_it_up_and_enters_a_password_is_signed_in_for_as_long_as_ever(
@@ -321,14 +325,17 @@ def test_the_owner_of_an_account_connects_it(visitor: Visitor, bob: User) -> Non
     visitor.provider.person["groups"] = ["everyone"]
     assert visitor.sign_in().status_code == 302
     bob.refresh_from_db()
-    assert (highest_role(User.objects.get(username="bob")), bob.has_usable_password()) == ("viewer", True)
+    assert (highest_role_of_user(User.objects.get(username="bob")), bob.has_usable_password()) == (
+        "viewer",
+        True,
+    )
     assert AuditLog.objects.filter(event_type="SIGN_IN_CONNECTED", target_id="bob").count() == 1
 
 
 def test_the_last_administrator_does_not_lose_that_by_connecting(visitor: Visitor, bob: User) -> None:
     User.objects.get(username="root").delete()
     assert visitor.sign_in(CONNECT).status_code == 409
-    assert (highest_role(bob), ProviderIdentity.objects.count()) == ("admin", 0)
+    assert (highest_role_of_user(bob), ProviderIdentity.objects.count()) == ("admin", 0)
 
 
 def test_who_has_another_account_connects_no_second(visitor: Visitor, bob: User) -> None:
@@ -354,7 +361,7 @@ def test_the_owner_of_an_account_disconnects_it(visitor: Visitor, bob: User) -> 
     assert "Disconnect from Acme" in words(visitor.client.get("/ui/account/"))  # type: ignore[arg-type]
     assert visitor.client.post(LEAVE).headers["Location"] == "/ui/account/"
     assert not ProviderIdentity.objects.exists()
-    assert highest_role(User.objects.get(username="bob")) == "admin"
+    assert highest_role_of_user(User.objects.get(username="bob")) == "admin"
     row = AuditLog.objects.get(event_type="SIGN_IN_DISCONNECTED")
     assert (row.target_id, row.metadata["subject"]) == ("bob", "u-1")
     assert "Connect with Acme" in words(visitor.client.get("/ui/account/"))  # type: ignore[arg-type]
@@ -372,7 +379,7 @@ def disconnected(visitor: Visitor, had: str, groups: list[str]) -> str | None:
     visitor.client.logout()
     visitor.sign_in()
     visitor.client.post(LEAVE)
-    return highest_role(User.objects.get(username="bob"))
+    return highest_role_of_user(User.objects.get(username="bob"))
 
 
 @pytest.mark.parametrize(
@@ -396,7 +403,7 @@ def test_who_disconnects_has_no_role_where_none_is_known_from_before(visitor: Vi
     visitor.sign_in()
     assert "you have no role until an administrator" in words(visitor.client.get("/ui/account/"))  # type: ignore[arg-type]
     visitor.client.post(LEAVE)
-    assert (highest_role(anna()), ProviderIdentity.objects.count()) == (None, 0)
+    assert (highest_role_of_user(anna()), ProviderIdentity.objects.count()) == (None, 0)
 
 
 def test_who_has_no_password_stays_connected(visitor: Visitor) -> None:

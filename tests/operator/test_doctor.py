@@ -65,7 +65,7 @@ def test_a_sound_database_fails_nothing_and_each_thing_is_told_once() -> None:
 
 
 def test_a_trigger_that_was_dropped_fails_the_command() -> None:
-    stood = sorted(triggers.read_current_triggers(connection))
+    stood = sorted(triggers.load_current_trigger_fingerprints(connection))
     with connection.cursor() as cursor:
         on = " ON sessions" if connection.vendor == "postgresql" else ""
         cursor.execute(f"DROP TRIGGER sbx_feed_sessions_insert{on}")
@@ -77,7 +77,7 @@ def test_a_trigger_that_was_dropped_fails_the_command() -> None:
     assert "sbx_feed_sessions_insert" in line
     assert "signalbox manage migrate" in line
     call_command("migrate", verbosity=0)
-    assert sorted(triggers.read_current_triggers(connection)) == stood
+    assert sorted(triggers.load_current_trigger_fingerprints(connection)) == stood
     assert named("triggers").level is CheckLevel.OK
 
 
@@ -117,9 +117,7 @@ def test_jobs_that_are_not_done() -> None:
     now = timezone.now()
 
     def named(*, served: bool = True) -> CheckResult:
-        return {check.name: check for check in upkeep.check_keys_jobs_and_audit_log(now, served=served)}[
-            "jobs"
-        ]
+        return {check.name: check for check in upkeep.iterate_upkeep_checks(now, served=served)}["jobs"]
 
     def job(name: str, minutes: int, **columns: Any) -> None:
         Job.objects.create(
@@ -170,11 +168,15 @@ def test_a_disk_that_is_nearly_full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_https_without_a_trusted_proxy_is_told_with_its_remedy(settings) -> None:
     settings.HTTPS, settings.TRUSTED_PROXIES = True, []
-    [found] = [check for check in fitting.check_conflicting_settings() if check.level is CheckLevel.FAIL]
+    [found] = [
+        check for check in fitting.iterate_conflicting_settings_checks() if check.level is CheckLevel.FAIL
+    ]
     assert "redirects to itself" in found.message
     assert "SIGNALBOX_TRUSTED_PROXIES" in found.remedy
     settings.TRUSTED_PROXIES = ["127.0.0.1"]
-    assert not [check for check in fitting.check_conflicting_settings() if check.level is CheckLevel.FAIL]
+    assert not [
+        check for check in fitting.iterate_conflicting_settings_checks() if check.level is CheckLevel.FAIL
+    ]
 
 
 def test_a_database_that_is_not_there(tmp_path: Path) -> None:

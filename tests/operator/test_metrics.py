@@ -148,5 +148,5 @@ def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, settings) -> Non
     }
     (tmp_path / "metrics" / "2-gone.json").write_text(json.dumps(gone))
     assert figures.sum_worker_gauge(figures.read_all_metrics_files(), "signalbox_streams_open") == 3
-    figures.remove_stale_worker_metrics()
+    figures.remove_all_worker_metrics()
     assert figures.read_all_metrics_files() == []

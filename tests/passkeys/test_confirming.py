@@ -226,7 +226,7 @@ def test_every_verb_of_approvers_and_admins_waits_unless_it_is_exempt() -> None:
     waits = {
         name
         for name in views
-        if confirmations.max_age_of_identity_confirmation(
+        if confirmations.required_confirmation_age_or_none(
             SimpleNamespace(path="/ui/", resolver_match=SimpleNamespace(view_name=name)),  # type: ignore[arg-type]
             views[name],
         )

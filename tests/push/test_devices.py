@@ -205,7 +205,7 @@ def test_ended_devices_do_not_grow_without_end(service: PushService, alice: User
     """A push service that ends each subscription at once makes room for the next, but keeps no more rows."""
     for number in range(push.MOST_DEVICES * 3):
         target = subscribed(service, alice, address=f"{service.address}-{number}")
-        push.end_push_device(target, "gone", NOW + timedelta(seconds=number))
+        push.mark_push_device_ended(target, "gone", NOW + timedelta(seconds=number))
     devices = PushSubscription.objects.filter(target__person=alice.username)
     assert devices.count() == push.MOST_DEVICES + 1
     last = devices.order_by("-ended_at").values_list("target__address", flat=True)[0]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.runner.merging import LONGEST_TEXT, merge_consecutive_updates
+from coordinator.runner.merging import LONGEST_TEXT, merge_two_updates_or_none
 
 pytestmark = pytest.mark.one_engine
 
@@ -20,11 +20,11 @@ def call(**more: Any) -> dict[str, Any]:
 
 
 def test_pieces_of_one_message_become_one() -> None:
-    assert merge_consecutive_updates(chunk("a", messageId="m"), chunk("b", messageId="m")) == chunk(
+    assert merge_two_updates_or_none(chunk("a", messageId="m"), chunk("b", messageId="m")) == chunk(
         "ab", messageId="m"
     )
     longer = call(title="t", content=[1, 2])
-    assert merge_consecutive_updates(call(content=[1]), longer) == longer
+    assert merge_two_updates_or_none(call(content=[1]), longer) == longer
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_pieces_of_one_message_become_one() -> None:
     ],
 )
 def test_what_says_something_else_stays_two(last: dict[str, Any], update: dict[str, Any]) -> None:
-    assert merge_consecutive_updates(last, update) is None
+    assert merge_two_updates_or_none(last, update) is None

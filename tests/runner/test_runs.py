@@ -359,7 +359,7 @@ def test_what_an_agent_says_before_it_begins_is_bounded(coordinator: SmallCoordi
     assert [one["message"] for one in coordinator.kinds("s", "signalbox/unknown")] == [held_updates.TOO_MUCH]
     room = OutboxCapacity()
     held = held_updates.PendingUpdates(room)
-    held.add_pending_update_within_limit({"sessionUpdate": "plan"})
+    held.add_update_or_cut_note({"sessionUpdate": "plan"})
     assert room._left < OutboxCapacity()._left
     assert held.take_out_pending_updates() == [{"sessionUpdate": "plan"}]
     assert room._left == OutboxCapacity()._left

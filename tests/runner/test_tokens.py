@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.dialects.acp import parse_turn_usage
-from coordinator.runner.message_store import agent_message_database_path, load_turn_result_with_usage
+from coordinator.runner.message_store import agent_database_path_or_empty, copy_turn_result_with_usage
 from coordinator.runner.startable import StartableAgent
 from tests.served import ROOT
 
@@ -87,7 +87,7 @@ def store(tmp_path: Path) -> Path:
 def took(store: Path, since_ms: int) -> dict[str, int]:
     """Return the tokens of a turn that began then."""
     (used,) = parse_turn_usage(
-        load_turn_result_with_usage(LAST_STEP, str(store), CONVERSATION, since_ms)
+        copy_turn_result_with_usage(LAST_STEP, str(store), CONVERSATION, since_ms)
     ).by_model
     model, counts = used
     assert model == MODEL
@@ -128,7 +128,7 @@ def test_where_the_database_cannot_be_read_the_agents_own_figure_stands(
     path = tmp_path / "opencode.db"
     if content is not None:
         path.write_bytes(content)
-    assert load_turn_result_with_usage(LAST_STEP, str(path), CONVERSATION, 0) == LAST_STEP
+    assert copy_turn_result_with_usage(LAST_STEP, str(path), CONVERSATION, 0) == LAST_STEP
     assert path.exists() == (content is not None)
 
 
@@ -147,16 +147,18 @@ def test_hostile_figures_count_as_none(store: Path) -> None:
                 (f"msg_{number}", CONVERSATION, 2**52, data),
             )
     db.close()
-    assert load_turn_result_with_usage(LAST_STEP, str(store), CONVERSATION, 2**52) == LAST_STEP
+    assert copy_turn_result_with_usage(LAST_STEP, str(store), CONVERSATION, 2**52) == LAST_STEP
 
 
 def test_the_database_lies_where_the_agent_is_told_that_it_does() -> None:
     agent = StartableAgent("opencode", "OpenCode", ("opencode", "acp"), store="opencode/opencode.db")
-    assert agent_message_database_path(agent, {"HOME": "/h"}) == "/h/.local/share/opencode/opencode.db"
+    assert agent_database_path_or_empty(agent, {"HOME": "/h"}) == "/h/.local/share/opencode/opencode.db"
     assert (
-        agent_message_database_path(agent, {"HOME": "/h", "XDG_DATA_HOME": "/d"}) == "/d/opencode/opencode.db"
+        agent_database_path_or_empty(agent, {"HOME": "/h", "XDG_DATA_HOME": "/d"})
+        == "/d/opencode/opencode.db"
     )
-    assert agent_message_database_path(agent, {"HOME": "/h", "OPENCODE_DB": "/x.db"}) == "/x.db"
+    assert agent_database_path_or_empty(agent, {"HOME": "/h", "OPENCODE_DB": "/x.db"}) == "/x.db"
     assert (
-        agent_message_database_path(StartableAgent("gemini", "Gemini CLI", ("gemini",)), {"HOME": "/h"}) == ""
+        agent_database_path_or_empty(StartableAgent("gemini", "Gemini CLI", ("gemini",)), {"HOME": "/h"})
+        == ""
     )

@@ -53,14 +53,14 @@ class Fleet:
 
     def poll(self, runner: Runner) -> dict[str, Any] | None:
         """Ask once for work."""
-        return runners.claim_runner_poll_answer(runner.runner_id, self.tick())
+        return runners.claim_next_runner_work(runner.runner_id, self.tick())
 
     def running(self, runner: Runner, run: Run) -> Run:
         """Have the runner take the run and start it."""
         answer = self.poll(runner)
         assert answer is not None
         assert answer["run"]["run_id"] == run.run_id
-        runs.record_run_start_or_stop(run.run_id, runner, self.tick())
+        runs.record_start_or_order_stop(run.run_id, runner, self.tick())
         return self.fresh(run)
 
     def complete(self, runner: Runner, run: Run) -> None:

@@ -18,7 +18,7 @@ class Said:
 
 
 def note(fleet: Fleet, session_id: str, event_type: str) -> bool:
-    return sessions.update_session_and_check_storable(session_id, Said(event_type), fleet.tick())
+    return sessions.advance_session_and_decide_storage(session_id, Said(event_type), fleet.tick())
 
 
 @pytest.mark.parametrize("event_type", ["session_start", "run_start"])
@@ -33,7 +33,7 @@ def test_an_executor_that_is_faster_than_its_runner_is_believed(fleet: Fleet) ->
     fleet.poll(runner)
     assert note(fleet, run.session_id, "session_start") is True
     runs.add_run_event(run, "session_start", fleet.now)
-    runs.record_run_start_or_stop(run.run_id, runner, fleet.tick())
+    runs.record_start_or_order_stop(run.run_id, runner, fleet.tick())
     assert fleet.said(run.session_id) == ["session_start"]
 
 

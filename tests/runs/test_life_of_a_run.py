@@ -60,7 +60,7 @@ def test_a_late_start_does_not_bring_an_ended_run_back_but_has_its_process_stopp
     runner = fleet.runner()
     run = fleet.running(runner, fleet.start())
     fleet.complete(runner, run)
-    runs.record_run_start_or_stop(run.run_id, runner, fleet.tick())
+    runs.record_start_or_order_stop(run.run_id, runner, fleet.tick())
     assert fleet.fresh(run).status == "completed"
     assert fleet.poll(runner) == {"stop_runs": [run.run_id], "stop_sessions": [run.session_id]}
     assert fleet.poll(runner) is None
@@ -73,7 +73,7 @@ def test_only_its_holder_reports_on_a_run(fleet: Fleet) -> None:
         with pytest.raises(Forbidden):
             report(other, run)
     with pytest.raises(Forbidden):
-        runs.record_run_start_or_stop(run.run_id, other, fleet.tick())
+        runs.record_start_or_order_stop(run.run_id, other, fleet.tick())
     assert fleet.fresh(run).status == "running"
     # Whatever the other has started for it is to end.
     assert fleet.poll(other) == {"stop_runs": [run.run_id], "stop_sessions": [run.session_id]}

@@ -80,7 +80,7 @@ def test_a_completion_that_overtakes_its_start_orders_no_stop(fleet: Fleet) -> N
     run = fleet.start()
     assert fleet.poll(runner) is not None
     runs.record_run_completed(run.run_id, runner, fleet.tick(), session_status="idle")
-    runs.record_run_start_or_stop(run.run_id, runner, fleet.tick())
+    runs.record_start_or_order_stop(run.run_id, runner, fleet.tick())
     assert (fleet.fresh(run).status, status_of(run)) == ("completed", "idle")
     assert fleet.fresh(run).started_at is not None
     assert types_of(run) == ["run_start", "run_completed"]

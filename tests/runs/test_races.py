@@ -62,7 +62,7 @@ def test_every_run_is_claimed_exactly_once(fleet: Fleet) -> None:
     def take_all(runner: Runner) -> list[str]:
         taken = []
         while (
-            answer := persistently(lambda: runners.claim_runner_poll_answer(runner.runner_id, now))
+            answer := persistently(lambda: runners.claim_next_runner_work(runner.runner_id, now))
         ) is not None:
             taken.append(answer["run"]["run_id"])
         return taken
@@ -81,7 +81,7 @@ def test_runs_of_one_session_are_never_claimed_together(fleet: Fleet) -> None:
     for n in range(5):
         fleet.resume(first.session_id, str(n))
     now = fleet.tick()
-    answers = at_once([lambda r=r: runners.claim_runner_poll_answer(r.runner_id, now) for r in fleet_of])  # type: ignore[misc]
+    answers = at_once([lambda r=r: runners.claim_next_runner_work(r.runner_id, now) for r in fleet_of])  # type: ignore[misc]
     assert [a["run"]["run_id"] for a in answers if a is not None] == [first.run_id]
     assert Run.objects.filter(status="claimed").count() == 1
 
@@ -118,7 +118,7 @@ def test_a_stop_and_a_claim_agree_on_what_happened(fleet: Fleet) -> None:
         run = fleet.start()
         now = fleet.tick()
         answer, stop = at_once(
-            [lambda: runners.claim_runner_poll_answer(runner.runner_id, now), lambda: fleet.stop(run)]  # noqa: B023 - at once
+            [lambda: runners.claim_next_runner_work(runner.runner_id, now), lambda: fleet.stop(run)]  # noqa: B023 - at once
         )
         if fleet.fresh(run).runner_id is None:
             assert (answer, stop.status, fleet.fresh(run).status) == (None, "stopped", "stopped")
@@ -138,7 +138,7 @@ def test_children_that_end_together_tell_their_parent_once_each(fleet: Fleet) ->
         [lambda run=run: runs.record_run_completed(run.run_id, runner, now) for run in [parent, *children]]
     )  # type: ignore[misc]
     while (answer := fleet.poll(runner)) is not None:
-        runs.record_run_start_or_stop(answer["run"]["run_id"], runner, fleet.tick())
+        runs.record_start_or_order_stop(answer["run"]["run_id"], runner, fleet.tick())
         runs.record_run_completed(answer["run"]["run_id"], runner, fleet.tick())
     prompts = "".join(
         Run.objects.filter(session_id=parent.session_id, type=RESUME).values_list("prompt", flat=True)

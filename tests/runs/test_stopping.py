@@ -44,7 +44,7 @@ def test_the_stop_of_a_claimed_run_is_told_again_once_it_has_a_process(fleet: Fl
     fleet.poll(runner)
     fleet.stop(run)
     assert fleet.poll(runner) is not None  # the runner knows no such process yet, and drops it
-    runs.record_run_start_or_stop(run.run_id, runner, fleet.tick())
+    runs.record_start_or_order_stop(run.run_id, runner, fleet.tick())
     assert fleet.fresh(run).status == "stopping"
     assert fleet.poll(runner) == {"stop_runs": [run.run_id], "stop_sessions": [run.session_id]}
 

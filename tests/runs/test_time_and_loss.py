@@ -62,7 +62,7 @@ def test_a_start_that_is_reported_late_takes_the_run_up_again(fleet: Fleet) -> N
     slow, run = fleet.runner(), fleet.start()
     fleet.poll(slow)
     fleet.pass_time(61)
-    runs.record_run_start_or_stop(run.run_id, slow, fleet.tick())
+    runs.record_start_or_order_stop(run.run_id, slow, fleet.tick())
     assert (fleet.fresh(run).status, fleet.fresh(run).runner_id) == ("running", slow.runner_id)
 
 
@@ -83,16 +83,16 @@ def test_a_runner_that_vanished_loses_its_runs(fleet: Fleet) -> None:
 def test_a_silent_runner_is_stale_and_one_that_speaks_again_is_not(fleet: Fleet) -> None:
     runner = fleet.runner()
     fleet.pass_time(121)
-    assert Runner.objects.get().time_since_heartbeat(fleet.now) >= runner_stale_after()
+    assert Runner.objects.get().heartbeat_age_or_max(fleet.now) >= runner_stale_after()
     runners.record_runner_heartbeat(runner.runner_id, fleet.now)
-    assert Runner.objects.get().time_since_heartbeat(fleet.now) < runner_stale_after()
+    assert Runner.objects.get().heartbeat_age_or_max(fleet.now) < runner_stale_after()
 
 
 def test_a_runner_that_leaves_has_its_runs_recovered(fleet: Fleet) -> None:
     leaving = fleet.runner("a")
     running, claimed = fleet.running(leaving, fleet.start()), fleet.start()
     fleet.poll(leaving)
-    runners.remove_or_deregister_runner(
+    runners.remove_own_runner_or_deregister(
         leaving.runner_id, actor=key_actor_by_name("k"), itself=True, now=fleet.tick()
     )
     assert fleet.fresh(running).status == "failed"
@@ -103,12 +103,12 @@ def test_a_runner_that_leaves_has_its_runs_recovered(fleet: Fleet) -> None:
 
 def test_a_runner_that_others_deregister_is_told_on_its_poll(fleet: Fleet) -> None:
     runner = fleet.runner()
-    runners.remove_or_deregister_runner(
+    runners.remove_own_runner_or_deregister(
         runner.runner_id, actor=key_actor_by_name("k"), itself=False, now=fleet.tick()
     )
     assert fleet.poll(runner) == {"deregistered": True}
     with pytest.raises(NotFound, match="Runner not found"):
-        runners.remove_or_deregister_runner(
+        runners.remove_own_runner_or_deregister(
             runner.runner_id, actor=key_actor_by_name("k"), itself=False, now=fleet.tick()
         )
 
@@ -139,7 +139,7 @@ def test_a_runner_whose_poll_broke_off_may_come_back_at_once(fleet: Fleet) -> No
 def test_a_lost_report_does_not_leave_a_finished_session_with_a_running_run(fleet: Fleet) -> None:
     runner = fleet.runner()
     run = fleet.running(runner, fleet.start())
-    sessions.update_session_and_check_storable(run.session_id, Said("session_stop"), fleet.tick())
+    sessions.advance_session_and_decide_storage(run.session_id, Said("session_stop"), fleet.tick())
     for _ in range(7):
         fleet.pass_time(10)
         runners.record_runner_heartbeat(runner.runner_id, fleet.now)

@@ -36,7 +36,8 @@ def sound() -> bool:
         for name, trigger in triggers.build_expected_triggers(connection).items()
     }
     stands = {
-        name: fingerprint for name, (_, fingerprint) in triggers.read_current_triggers(connection).items()
+        name: fingerprint
+        for name, (_, fingerprint) in triggers.load_current_trigger_fingerprints(connection).items()
     }
     return stands == wanted and Group.objects.filter(name="approver").exists()
 
@@ -54,5 +55,5 @@ def test_what_a_newer_version_put_up_is_left_to_it(interrupted: str, monkeypatch
     known = startup.migrations_on_disk()
     monkeypatch.setattr(startup, "applied_migrations", lambda: known | {("coordinator", "9999_more")})
     startup.check_and_migrate_database(migrate=True, say=lambda _: None)
-    assert interrupted not in triggers.read_current_triggers(connection)
+    assert interrupted not in triggers.load_current_trigger_fingerprints(connection)
     triggers.synchronize_feed_triggers(connection)

@@ -57,7 +57,7 @@ def test_sequences_go_on(standing: Standing) -> None:
 def test_triggers_come_back(standing: Standing) -> None:
     triggers.drop_feed_triggers(connection)
     standing.restore()
-    assert set(triggers.read_current_triggers(connection)) == set(
+    assert set(triggers.load_current_trigger_fingerprints(connection)) == set(
         triggers.build_expected_triggers(connection)
     )
 

@@ -234,7 +234,7 @@ def test_ten_thousand_events_in_one_transaction_stay_fast() -> None:
 class TestStanding:
     def test_what_stands_is_what_should(self) -> None:
         expected = triggers.build_expected_triggers(connection)
-        assert triggers.read_current_triggers(connection) == {
+        assert triggers.load_current_trigger_fingerprints(connection) == {
             name: (trigger.table, trigger.trigger_fingerprint) for name, trigger in expected.items()
         }
         names = {
@@ -280,9 +280,11 @@ class TestStanding:
         operation.state_forwards("coordinator", altered)
         with connection.schema_editor() as editor:
             operation.database_forwards("coordinator", editor, state, altered)
-        assert postgres or "sbx_feed_api_keys_insert" not in triggers.read_current_triggers(connection)
+        assert postgres or "sbx_feed_api_keys_insert" not in triggers.load_current_trigger_fingerprints(
+            connection
+        )
         call_command("migrate", verbosity=0)
-        assert "sbx_feed_api_keys_insert" in triggers.read_current_triggers(connection)
+        assert "sbx_feed_api_keys_insert" in triggers.load_current_trigger_fingerprints(connection)
         ApiKey.objects.create(name="k", prefix="p", key_hash="h", scopes=[], created_at=NOW)
         assert [topic for topic, *_ in told()] == ["api_keys"]
         with connection.schema_editor() as editor:
@@ -306,7 +308,7 @@ def defined_now() -> str:
     made = [
         trigger.statements
         for table, its in zip(triggers.FEED_TABLES, columns, strict=True)
-        for build in (change_triggers.build_sqlite_triggers, change_triggers.build_postgres_triggers)
+        for build in (change_triggers.iterate_sqlite_feed_triggers, change_triggers.build_postgres_triggers)
         for trigger in build(table, its)
     ]
     return hashlib.sha256(repr(made).encode()).hexdigest()[:16]

@@ -37,7 +37,9 @@ def session() -> Session:
 def touched(text: str, **where: Any) -> list[int]:
     return [
         touch.event.pk
-        for touch in files.load_file_touches(files.find_touched_files_matching_path(text), **where).touches
+        for touch in files.load_calls_touching_files(
+            files.find_touched_files_matching_path(text), **where
+        ).touches
     ]
 
 
@@ -141,8 +143,8 @@ def test_pages_follow_each_other(session: Session) -> None:
     rows = add_events(session, [began("Read", APP) for _ in range(5)])
     index_new()
     meant = files.find_touched_files_matching_path("app.py")
-    first = files.load_file_touches(meant, limit=3)
-    second = files.load_file_touches(meant, limit=3, before=first.before)
+    first = files.load_calls_touching_files(meant, limit=3)
+    second = files.load_calls_touching_files(meant, limit=3, before=first.before)
     listed = [touch.event.pk for touch in (*first.touches, *second.touches)]
     assert (listed, second.before) == ([row.pk for row in reversed(rows)], None)
 
@@ -227,7 +229,7 @@ def test_a_failed_call_says_so(session: Session) -> None:
     index_new()
     assert [
         touch.failed
-        for touch in files.load_file_touches(files.find_touched_files_matching_path("app.py")).touches
+        for touch in files.load_calls_touching_files(files.find_touched_files_matching_path("app.py")).touches
     ] == [
         False,
         True,

@@ -184,14 +184,14 @@ def test_of_a_bulk_fill_housekeeping_rests_little(session: Session, monkeypatch:
     with connection.cursor() as cursor:
         full_text.clear_search_index()
         cursor.execute("SELECT 1")
-    assert search.run_indexing_slice() == 20
+    assert search.index_slice_and_count_events() == 20
     assert rests[0] > 10 * rests[5] > 0
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite gathers nothing")
 def test_no_search_has_to_read_what_postgresql_gathered(session: Session) -> None:
     add_events(session, [said("user", f"gathered word{number}") for number in range(50)])
-    search.run_indexing_slice()
+    search.index_slice_and_count_events()
     with connection.cursor() as cursor:
         for index in ("sbx_search_words", "sbx_search_terms_pieces"):
             cursor.execute("SELECT gin_clean_pending_list(%s::regclass)", [index])

@@ -17,7 +17,7 @@ from coordinator.engine import full_text
 from coordinator.identity.actors import system_actor
 from coordinator.models import Session
 from coordinator.search import index as search_index
-from coordinator.search.events import SearchQuery, find_event_ids_in_session, search_events
+from coordinator.search.events import SearchQuery, search_events, walk_session_index_or_none
 from coordinator.search.progress import IndexingProgress, load_indexing_progress
 from coordinator.search.text import normalize_search_text
 from tests.people import signed_in
@@ -144,7 +144,7 @@ def test_a_session_is_searched_by_pieces_too(session: Session) -> None:
     (row,) = add_events(session, [said("assistant", CODE)])
     add_events(make_session("ses_other"), [said("assistant", CODE)])
     index_new()
-    walked = find_event_ids_in_session(session.pk, "TestCheckpoint")
+    walked = walk_session_index_or_none(session.pk, "TestCheckpoint")
     assert walked is not None
     assert walked.ids == [row.pk]
 

@@ -92,7 +92,7 @@ def test_what_stands_nowhere_is_not_found(typed: str) -> None:
 
 
 def test_what_was_done_to_a_file_is_found_by_the_end_of_its_path(reader: Client) -> None:
-    found = files.load_file_touches(files.find_touched_files_matching_path("shop/pricing.py")).touches
+    found = files.load_calls_touching_files(files.find_touched_files_matching_path("shop/pricing.py")).touches
     assert [(touch.event.tool_name, touch.failed) for touch in found] == [("Edit", False), ("Edit", True)]
     body = reader.get("/ui/search/", {"q": "file:shop/pricing.py"}, follow=True).content.decode()
     assert PRICING in body

@@ -268,7 +268,7 @@ def test_a_session_is_searched_in_place(session):
         ],
     )
     index_new()
-    assert search.find_event_ids_in_session(session.pk, "needle") == search_index.IndexWalkResult(
+    assert search.walk_session_index_or_none(session.pk, "needle") == search_index.IndexWalkResult(
         [rows[2].pk]
     )
     shown = (
@@ -421,7 +421,7 @@ def test_no_text_is_too_much_for_an_index(session):
     (row,) = add_events(session, [said("user", f"needle {words}")])
     index_new()
     assert found("needle") == [row.pk]
-    assert search.count_events_with_unindexed_text(SearchQuery("needle")) == 1
+    assert search.count_searched_events_beyond_index(SearchQuery("needle")) == 1
 
 
 def pages_of(text, limit=3, **where):

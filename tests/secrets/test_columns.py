@@ -106,7 +106,7 @@ def test_a_runs_prompt_reaches_its_runner_whole_and_readers_masked(run: Run) -> 
 
 
 def test_a_run_that_has_ended_keeps_no_secret(run: Run) -> None:
-    run_state_machine.end_run(run, run.session, Run.Status.FAILED, BEGAN, error=f"refused {TOKEN}")
+    run_state_machine.try_end_run(run, run.session, Run.Status.FAILED, BEGAN, error=f"refused {TOKEN}")
     assert TOKEN not in stored(Run)
 
 

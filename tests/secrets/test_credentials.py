@@ -84,9 +84,9 @@ def test_a_credential_is_sealed_and_opens_for_its_server_alone() -> None:
 def test_a_header_goes_with_requests_and_one_from_the_environment_is_read_there(monkeypatch: Any) -> None:
     set_value("Authorization", "env:GH_AUTH", "header")
     with pytest.raises(credentials.CredentialUnusable, match="GH_AUTH"):
-        credentials.load_credential_headers("gh")
+        credentials.load_credential_header_pairs("gh")
     monkeypatch.setenv("GH_AUTH", "Bearer x")
-    assert credentials.load_credential_headers("gh") == [("Authorization", "Bearer x")]
+    assert credentials.load_credential_header_pairs("gh") == [("Authorization", "Bearer x")]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_rotating_seals_everything_anew_and_forgets_the_old_key() -> None:
     assert old not in keyring.keyring_path().read_text()
     assert in_the_database() != before
     assert credentials.load_server_environment("gh") == {"TOKEN": SECRET}
-    assert blueprints.find_resolved_blueprint_as_json("shop")["mcp_servers"] == SERVERS  # type: ignore[index]
+    assert blueprints.find_unmasked_blueprint_as_json("shop")["mcp_servers"] == SERVERS  # type: ignore[index]
 
 
 def test_where_the_keys_are_lost_doctor_says_so_and_rotating_keeps_what_is_there() -> None:
@@ -195,7 +195,7 @@ class TestBlueprints:
         told["other"] = {"type": "stdio", "command": "c", "env": {"NEW": "n"}}
         answer = operator.patch("/agents/shop", {"mcp_servers": told}, content_type="application/json")
         assert answer.status_code == 200
-        whole = blueprints.find_resolved_blueprint_as_json("shop")
+        whole = blueprints.find_unmasked_blueprint_as_json("shop")
         assert whole is not None
         assert whole["mcp_servers"]["gh"]["env"] == {"GITHUB_TOKEN": SECRET}
         assert whole["mcp_servers"]["other"]["env"] == {"NEW": "n"}
@@ -219,7 +219,7 @@ class TestBlueprints:
         answer = operator.patch("/agents/shop", {"mcp_servers": told}, content_type="application/json")
         assert answer.status_code == 422
         assert "enter the value again" in answer.text
-        whole = blueprints.find_resolved_blueprint_as_json("shop")
+        whole = blueprints.find_unmasked_blueprint_as_json("shop")
         assert whole is not None
         assert whole["mcp_servers"] == SERVERS
 
@@ -233,5 +233,5 @@ class TestBlueprints:
 
     def test_a_poll_hands_the_runner_the_values(self) -> None:
         assert json.dumps(SERVERS["gh"]["env"]) in json.dumps(
-            blueprints.find_resolved_blueprint_as_json("shop")
+            blueprints.find_unmasked_blueprint_as_json("shop")
         )

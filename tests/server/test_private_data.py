@@ -45,7 +45,7 @@ KEY = {"SIGNALBOX_SECRET_KEY": "k" * 60}
 MAKES_FILES = (
     "from django.core.management import call_command; import io; from coordinator.actions.chat import attachments;"
     "call_command('migrate', 'contenttypes', verbosity=0);"
-    "attachments.store_attachment_file(io.BytesIO(b'x' * 100_000), 'text/plain')"
+    "attachments.store_and_fingerprint_attachment_file(io.BytesIO(b'x' * 100_000), 'text/plain')"
 )
 
 

@@ -44,8 +44,8 @@ def use_model(session_id, cost, tokens=10):
 
 def settle():
     """Let the index and the figures follow what has happened."""
-    search.run_indexing_slice(BEGAN)
-    session_sums.update_session_figures(BEGAN)
+    search.index_slice_and_count_events(BEGAN)
+    session_sums.update_due_session_figures(BEGAN)
 
 
 def figures_of(session_id):
@@ -142,9 +142,9 @@ def test_a_round_goes_through_all_sessions_in_steps(monkeypatch):
     for number in range(5):
         make_session(f"ses_{number}")
     session_sums.save_figures_progress(feed.find_newest_change_id(), "")
-    search.run_indexing_slice(BEGAN)
+    search.index_slice_and_count_events(BEGAN)
     for expected in (2, 4, 5):
-        session_sums.update_session_figures(BEGAN)
+        session_sums.update_due_session_figures(BEGAN)
         assert SessionFigures.objects.count() == expected
     assert session_sums.load_figures_progress()[1] == ""
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from coordinator.actions.notifications import set_unguarded_call_notifications
 from coordinator.actions.notifications.delivering import find_notification_drop_reason
-from coordinator.actions.notifications.removed_people import rename_notification_person
+from coordinator.actions.notifications.removed_people import move_notification_settings_to_name
 from coordinator.actions.sessions import guards
 from coordinator.actions.sessions.events import record_events
 from coordinator.dialects import claude_code
@@ -192,7 +192,7 @@ def test_people_are_told_of_calls_of_a_driven_agent_that_approves_every_call(ses
     request = asked_request()
     PermissionContext.objects.filter(request=request).update(session_id=session.pk, event_id=asked.pk)
     assert unguarded(session) == ["b"]
-    guards.update_unguarded_call_counts(LATER)
+    guards.update_recent_unguarded_call_counts(LATER)
     [message] = Notification.objects.filter(event="unguarded")
     assert "1 call ran without a question" in build_message_text(message, None, LATER).title
     page = " ".join(signed_in("viewer").get("/ui/sessions/ses_a/").content.decode().split())
@@ -342,7 +342,7 @@ def listening(name: str = "anna", **columns: Any) -> NotificationTarget:
 def test_people_are_told_once_a_session(session: Session) -> None:
     target = listening()
     add_events(session, [hook_came(), *call("a", before=None)])
-    assert guards.update_unguarded_call_counts(LATER) == 1
+    assert guards.update_recent_unguarded_call_counts(LATER) == 1
     [message] = Notification.objects.all()
     assert (message.target, message.event) == (target, "unguarded")
     text = build_message_text(message, None, LATER)
@@ -350,7 +350,7 @@ def test_people_are_told_once_a_session(session: Session) -> None:
     assert text.link.endswith("/ui/sessions/ses_a/")
     assert build_webhook_payload(message, None, LATER)["session_id"] == "ses_a"
     add_events(session, [*call("b", before=None)])
-    guards.update_unguarded_call_counts(LATER)
+    guards.update_recent_unguarded_call_counts(LATER)
     assert Notification.objects.count() == 1
     assert SessionGuard.objects.get().unguarded == 2
 
@@ -358,7 +358,7 @@ def test_people_are_told_once_a_session(session: Session) -> None:
 def test_a_guarded_session_is_counted_and_nobody_is_told(session: Session) -> None:
     listening()
     add_events(session, [hook_came(), *call("a")])
-    guards.update_unguarded_call_counts(LATER)
+    guards.update_recent_unguarded_call_counts(LATER)
     assert SessionGuard.objects.get().unguarded == 0
     assert not Notification.objects.exists()
 
@@ -366,8 +366,8 @@ def test_a_guarded_session_is_counted_and_nobody_is_told(session: Session) -> No
 def test_what_has_just_come_is_counted_a_minute_later(session: Session) -> None:
     add_events(session, [hook_came(), *call("a", before=None)])
     EventContext.objects.update(received_at=LATER)
-    assert guards.update_unguarded_call_counts(LATER) == 0
-    assert guards.update_unguarded_call_counts(LATER + guards.SETTLED_AFTER) == 1
+    assert guards.update_recent_unguarded_call_counts(LATER) == 0
+    assert guards.update_recent_unguarded_call_counts(LATER + guards.SETTLED_AFTER) == 1
     assert SessionGuard.objects.get().unguarded == 1
 
 
@@ -377,7 +377,7 @@ def test_who_switched_it_off_or_hears_of_some_requests_alone_is_not_told(session
     set_unguarded_call_notifications(user=User.objects.get(username="anna"), notify=False, now=BEGAN)
     assert "NOTIFICATION_CHOICE_SET" in AuditLog.objects.values_list("event_type", flat=True)
     add_events(session, [hook_came(), *call("a", before=None)])
-    guards.update_unguarded_call_counts(LATER)
+    guards.update_recent_unguarded_call_counts(LATER)
     assert SessionGuard.objects.get().unguarded == 1
     assert not Notification.objects.exists()
 
@@ -385,7 +385,7 @@ def test_who_switched_it_off_or_hears_of_some_requests_alone_is_not_told(session
 def test_a_message_that_waits_is_dropped_where_its_person_switches_it_off(session: Session) -> None:
     target = listening("anna")
     add_events(session, [hook_came(), *call("a", before=None)])
-    guards.update_unguarded_call_counts(LATER)
+    guards.update_recent_unguarded_call_counts(LATER)
     message = Notification.objects.get()
     assert find_notification_drop_reason(message, None, LATER) is None
     set_unguarded_call_notifications(user=User.objects.get(username="anna"), notify=False, now=BEGAN)
@@ -395,7 +395,7 @@ def test_a_message_that_waits_is_dropped_where_its_person_switches_it_off(sessio
 
 def test_the_choice_follows_a_person_to_a_new_name() -> None:
     set_unguarded_call_notifications(user=person("approver", "cleo"), notify=False, now=BEGAN)
-    rename_notification_person("cleo", "dora", actor=ANNA, now=BEGAN)
+    move_notification_settings_to_name("cleo", "dora", actor=ANNA, now=BEGAN)
     assert NotificationChoice.objects.get().person == "dora"
 
 
@@ -420,7 +420,7 @@ def test_an_imported_session_says_so(session: Session) -> None:
 def test_the_agents_page_lists_its_sessions(session: Session) -> None:
     add_agents("reviewer")
     add_events(session, [hook_came(), *call("a", before=None)])
-    guards.update_unguarded_call_counts(LATER)
+    guards.update_recent_unguarded_call_counts(LATER)
     Session.objects.update(created_at=timezone.now() - timedelta(days=1))
     page = signed_in("viewer").get(reverse("agents:detail", args=["reviewer"]))
     assert page.status_code == 200

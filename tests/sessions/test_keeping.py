@@ -108,13 +108,13 @@ def test_the_page_of_one_session_replaces_its_tags_and_keeps_what_was_typed_wron
     keep(approver, "tag", "ses_a", tags="old, both")
     assert 'value="both, old"' in approver.get(url).content.decode()
     assert approver.post(url, {"do": "save-tags", "tags": "both, new"}).status_code == 302
-    assert session_lists.read_session_tags("ses_a") == ["both", "new"]
+    assert session_lists.load_session_tags("ses_a") == ["both", "new"]
     wrong = approver.post(url, {"do": "save-tags", "tags": "y" * 41})
     assert wrong.status_code == 422
     assert "y" * 41 in wrong.content.decode()
     assert "at most 40 characters" in wrong.content.decode()
     approver.post(url, {"do": "save-tags", "tags": ""})
-    assert session_lists.read_session_tags("ses_a") == []
+    assert session_lists.load_session_tags("ses_a") == []
 
 
 # --- pins -------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from coordinator.models import (
     Session,
     SessionChange,
 )
-from coordinator.sessions.timeline import count_session_events
+from coordinator.sessions.timeline import load_session_event_counts
 from dashboard.sessions.summary import SessionSummary, load_session_summary
 from tests.people import signed_in
 from tests.timelines import BEGAN, add_events, called, ended, make_session, said
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 
 
 def summary_of(session: Session) -> SessionSummary:
-    return load_session_summary(session, count_session_events(session.pk))
+    return load_session_summary(session, load_session_event_counts(session.pk))
 
 
 def page_of(session: Session, role: str = "approver") -> str:
@@ -267,6 +267,6 @@ def test_the_head_costs_the_same_however_long_the_session_is():
     counts = []
     for session in (short, long):
         with CaptureQueriesContext(connection) as queries:
-            load_session_summary(session, count_session_events(session.pk))
+            load_session_summary(session, load_session_event_counts(session.pk))
         counts.append(len(queries))
     assert counts[0] == counts[1]

@@ -141,7 +141,7 @@ def test_after_a_gap_in_the_feed_all_sessions_are_looked_at() -> None:
     naming.update_session_titles(BEGAN)
     session = make_session("ses_new")
     add_events(session, [said("user", "Said while nobody followed")])
-    naming.save_title_progress(10**15, None)  # a backup was put back
+    naming.save_title_job_progress(10**15, None)  # a backup was put back
     naming.update_session_titles(BEGAN)
     assert kept(session) == ("Said while nobody followed", "prompt")
 

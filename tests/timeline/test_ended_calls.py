@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from coordinator.models import Session
-from coordinator.sessions.timeline import CallRow, SessionTimeline, load_arrived_rows, load_window_rows
+from coordinator.sessions.timeline import (
+    CallRow,
+    SessionTimeline,
+    load_arrived_rows_of_events,
+    load_window_rows,
+)
 from tests.people import signed_in
 from tests.timelines import add_events, began, make_session, said
 
@@ -48,7 +53,9 @@ def test_the_end_of_its_turn_ends_a_call_on_an_open_page_and_on_a_new_one(
     assert state(session) == "running"
     (late,) = add_events(session, [end | {"at": 9}])
     timeline = SessionTimeline(session.pk)
-    arrived = load_arrived_rows(timeline, timeline.read_filtered_events_by_id([late.id]), session)
+    arrived = load_arrived_rows_of_events(
+        timeline, timeline.read_filtered_events_with_ids([late.id]), session
+    )
     assert [row.call_state for row in arrived.completed if isinstance(row, CallRow)] == ["no result"]
     assert state(session) == "no result"
     body = signed_in("viewer").get("/ui/sessions/ses_a/").content.decode()
@@ -71,5 +78,8 @@ def test_what_happens_beside_a_call_does_not_end_it(session: Session, news: dict
     (late,) = add_events(session, [news | {"at": 9}])
     timeline = SessionTimeline(session.pk)
     assert (
-        load_arrived_rows(timeline, timeline.read_filtered_events_by_id([late.id]), session).completed == []
+        load_arrived_rows_of_events(
+            timeline, timeline.read_filtered_events_with_ids([late.id]), session
+        ).completed
+        == []
     )

@@ -12,11 +12,11 @@ from coordinator.models import Event, EventContext, PermissionContext, Permissio
 from coordinator.sessions.timeline import (
     SessionTimeline,
     TimelineFilters,
-    count_session_events,
     counts,
     density,
+    get_or_load_event_counts,
     load_cached_density_slots,
-    load_cached_event_counts,
+    load_session_event_counts,
 )
 from dashboard.timeline.minimap import build_minimap
 from tests.people import signed_in
@@ -55,7 +55,7 @@ def us(second: float) -> int:
 
 
 def slots_of(session: Session):
-    found = count_session_events(session.pk)
+    found = load_session_event_counts(session.pk)
     return load_cached_density_slots(session.pk, total=found.total, errors=found.errors)
 
 
@@ -119,7 +119,7 @@ def test_questions_are_marked_and_looked_up_anew() -> None:
 
 def test_a_session_that_has_not_changed_is_not_counted_again(django_assert_num_queries) -> None:
     session = told([float(second) for second in range(200)])
-    counts = count_session_events(session.pk)
+    counts = load_session_event_counts(session.pk)
     load_cached_density_slots(session.pk, total=counts.total, errors=counts.errors)
     with django_assert_num_queries(1):  # the requests
         load_cached_density_slots(session.pk, total=counts.total, errors=counts.errors)
@@ -167,8 +167,8 @@ def test_many_readers_of_a_growing_session_count_it_once(monkeypatch: pytest.Mon
     session = told([0.0, 1.0])
     clock = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    assert load_cached_event_counts(session.pk).total == 2
+    assert get_or_load_event_counts(session.pk).total == 2
     Event.objects.create(session=session, event_type="message", timestamp="")
-    assert load_cached_event_counts(session.pk).total == 2
+    assert get_or_load_event_counts(session.pk).total == 2
     clock[0] += counts.RECENT_SECONDS + 1
-    assert load_cached_event_counts(session.pk).total == 3
+    assert get_or_load_event_counts(session.pk).total == 3

@@ -15,7 +15,7 @@ from coordinator.sessions.timeline import (
     MessageRow,
     SessionTimeline,
     TimelineFilters,
-    load_arrived_rows,
+    load_arrived_rows_of_events,
     load_window_rows,
 )
 from dashboard.timeline.rows import TimelineRowDisplay
@@ -64,7 +64,7 @@ def test_an_answer_by_another_model_says_from_which_to_which(session: Session) -
     said = f"Model changed from {OPUS}-20260205 to {SONNET}"
     assert changes(session, timeline.read_first_events(50)) == ["", "", "", "", said, ""]
     # A window that begins with the answer knows the one before.
-    assert changes(session, timeline.read_last_events(2)) == [said, ""]
+    assert changes(session, timeline.read_last_window(2)) == [said, ""]
     errors = TimelineFilters(categories=("messages",))
     assert not any(changes(session, timeline.read_first_events(50), errors))
     page = " ".join(signed_in("viewer").get(f"/ui/sessions/{session.pk}/").content.decode().split())
@@ -75,6 +75,6 @@ def test_an_answer_that_arrives_says_it_too(session: Session) -> None:
     say(session, 1, OPUS)
     say(session, 2, SONNET)
     timeline = SessionTimeline(session.pk)
-    (row,) = load_arrived_rows(timeline, timeline.read_last_events(1).events, session).new
+    (row,) = load_arrived_rows_of_events(timeline, timeline.read_last_window(1).events, session).new
     assert isinstance(row, MessageRow)
     assert row.model_before == OPUS

@@ -22,7 +22,7 @@ from coordinator.sessions.timeline import SessionTimeline, load_window_rows
 from dashboard.timeline import updates as news_module
 from dashboard.timeline.query import TimelineQuery
 from dashboard.timeline.rows import build_timeline_row_displays
-from dashboard.timeline.updates import draw_session_summary, draw_timeline_updates
+from dashboard.timeline.updates import draw_timeline_updates, session_summary_drawing_or_none
 from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
 
 pytestmark = pytest.mark.django_db
@@ -45,7 +45,7 @@ def on_the_page(session: Session, **wishes: Any) -> list[str]:
     """Return the rows as the page draws them for a reader with these filters."""
     timeline = SessionTimeline(session.pk, TimelineQuery(**wishes).build_event_filters_of_query(None))
     rows = build_timeline_row_displays(
-        load_window_rows(timeline, timeline.read_last_events(100), session), session
+        load_window_rows(timeline, timeline.read_last_window(100), session), session
     )
     return [
         render_to_string("sessions/_timeline_row.html", {"shown": row, "session": session}) for row in rows
@@ -151,7 +151,7 @@ def test_more_than_a_page_can_take_in_is_loaded_afresh(
 
 def test_a_summary_is_the_same_for_every_reader(session: Session) -> None:
     add_events(session, EVENTS)
-    drawn = draw_session_summary(session.pk)
+    drawn = session_summary_drawing_or_none(session.pk)
     assert drawn is not None
     assert 'data-facet="errors" value="2"' in drawn["summary"]
     assert "csrf" not in drawn["summary"]
@@ -184,7 +184,11 @@ def test_what_cannot_be_drawn_is_read_by_the_page(session: Session, monkeypatch:
         raise ValueError
 
     view = fragments.LiveView(
-        "timeline", news_module.VIEW.about, news_module.VIEW.other_topics, fail, draw_session_summary
+        "timeline",
+        news_module.VIEW.about,
+        news_module.VIEW.other_topics,
+        fail,
+        session_summary_drawing_or_none,
     )
     monkeypatch.setitem(fragments.VIEWS, "timeline", view)
     (frame,) = live.render_page_frames(
@@ -242,9 +246,9 @@ def test_a_summary_is_drawn_once_for_all_pages_that_follow_it(monkeypatch: pytes
     pages = [frozenset({"session_row:a", "sessions"}), frozenset({"session_row:a", "session_row:b"})]
     told = [FeedChange(7, 0, "events", "1", "a", "insert"), FeedChange(8, 0, "sessions", "c", None, "update")]
     for names in pages:
-        (frame,) = live.render_view_summaries(kept, names, told)
+        (frame,) = live.render_view_summary_frames(kept, names, told)
         assert data_of(frame)[0][1]["row"] == "a after 1"
-    live.render_view_summaries(kept, pages[1], [FeedChange(9, 0, "events", "2", "a", "insert")])
+    live.render_view_summary_frames(kept, pages[1], [FeedChange(9, 0, "events", "2", "a", "insert")])
     assert drawn == ["a", "a"]
 
 

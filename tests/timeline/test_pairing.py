@@ -11,7 +11,7 @@ from coordinator.sessions.timeline import (
     CallRow,
     SessionTimeline,
     TimelineFilters,
-    load_arrived_rows,
+    load_arrived_rows_of_events,
     load_window_rows,
 )
 from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
@@ -98,7 +98,7 @@ def test_a_window_that_ends_within_a_call_shows_its_result(session, use):
     timeline = SessionTimeline(session.pk)
     (row,) = calls_of(session, limit=5)
     assert row.end.tool_output.value == "here"
-    assert calls_of(session, window=timeline.read_last_events(5)) == []  # it is read where the call was made
+    assert calls_of(session, window=timeline.read_last_window(5)) == []  # it is read where the call was made
 
 
 def test_errors_only_shows_the_whole_call(session):
@@ -150,8 +150,8 @@ def test_news_tell_new_rows_from_calls_that_are_complete_now(session):
         session, [ended("Bash", {"c": 1}, "done", tool_use_id="a", at=5), said("assistant", "next", at=6)]
     )
     timeline = SessionTimeline(session.pk)
-    arrived = load_arrived_rows(
-        timeline, timeline.read_filtered_events_by_id([row.id for row in late]), session
+    arrived = load_arrived_rows_of_events(
+        timeline, timeline.read_filtered_events_with_ids([row.id for row in late]), session
     )
     assert [row.row_type for row in arrived.new] == ["message"]
     assert [(row.row_type, row.call_state) for row in arrived.completed] == [("call", "done")]
@@ -194,7 +194,7 @@ def test_a_child_and_the_call_that_started_it_are_one_row(session):
     assert [row.row_type for row in rows] == ["call", "call", "child"]
     assert [row.child.child.pk if row.child else None for row in rows[:2]] == ["ses_child", None]
     assert rows[2].child.pk == "ses_alone"
-    arrived = load_arrived_rows(timeline, timeline.read_first_events(10).events, session)
+    arrived = load_arrived_rows_of_events(timeline, timeline.read_first_events(10).events, session)
     assert [row.child.child.pk if row.child else None for row in arrived.new] == ["ses_child", None]
 
 

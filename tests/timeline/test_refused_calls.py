@@ -10,7 +10,12 @@ import pytest
 from coordinator.actions.sessions.events import record_events
 from coordinator.dialects import claude_code
 from coordinator.models import Session
-from coordinator.sessions.timeline import CallRow, SessionTimeline, load_arrived_rows, load_window_rows
+from coordinator.sessions.timeline import (
+    CallRow,
+    SessionTimeline,
+    load_arrived_rows_of_events,
+    load_window_rows,
+)
 from tests.people import signed_in
 from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
 
@@ -88,7 +93,9 @@ def test_the_end_of_a_turn_completes_its_rows_on_an_open_page(session: Session) 
     assert states(session) == ["running"]
     late = add_events(session, [turn_end(at=9)])
     timeline = SessionTimeline(session.pk)
-    arrived = load_arrived_rows(timeline, timeline.read_filtered_events_by_id([late[0].id]), session)
+    arrived = load_arrived_rows_of_events(
+        timeline, timeline.read_filtered_events_with_ids([late[0].id]), session
+    )
     assert [row.call_state for row in arrived.completed if isinstance(row, CallRow)] == ["refused"]
 
 
@@ -111,7 +118,7 @@ def test_a_result_that_comes_late_is_believed(session: Session) -> None:
     ],
 )
 def test_words_of_a_refusal_are_known(words: str, is_refusal: bool) -> None:
-    assert (claude_code.claude_refusal_error_or_none(words) is not None) is is_refusal
+    assert (claude_code.claude_code_refusal_or_none(words) is not None) is is_refusal
 
 
 def test_a_batch_that_tells_of_a_refusal_makes_it_the_calls_error(session: Session) -> None:

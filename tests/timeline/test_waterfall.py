@@ -10,7 +10,7 @@ from django.http import QueryDict
 
 from coordinator.lib import instants
 from coordinator.models import PermissionContext, PermissionRequest, Session
-from coordinator.sessions.timeline.spans import SessionSpan, load_session_spans
+from coordinator.sessions.timeline.spans import SessionSpan, load_session_spans_or_none
 from dashboard.timeline.time_scale import FoldedTimeScale
 from dashboard.timeline.time_use import critical_path_span_keys, divide_time_by_activity
 from dashboard.timeline.waterfall import MOST_BARS, WaterfallQuery, load_waterfall_or_none
@@ -150,7 +150,7 @@ def test_what_still_runs_and_waits_reaches_to_now():
     session = make_session(status="running")
     add_events(session, [said("user", "go", at=90), began("Bash", {"command": "x"}, at=95)])
     asked(session, 96, None)
-    loaded = load_session_spans(session, NOW)
+    loaded = load_session_spans_or_none(session, NOW)
     assert loaded is not None
     ends = {one.kind: (one.to_us, one.state) for one in loaded.spans if one.kind != "prompt"}
     assert ends == {"call": (at(100), "running"), "wait": (at(100), "waiting")}

@@ -22,16 +22,16 @@ def walk_forward(timeline, step):
         found += ids_of(window)
         if not window.newer:
             return found
-        window = timeline.read_events_after(window.events[-1].event_position, step)
+        window = timeline.read_window_after_position(window.events[-1].event_position, step)
 
 
 def walk_back(timeline, step):
-    window, found = timeline.read_last_events(step), []
+    window, found = timeline.read_last_window(step), []
     while True:
         found = ids_of(window) + found
         if not window.older:
             return found
-        window = timeline.read_events_before(window.events[0].event_position, step)
+        window = timeline.read_window_before_position(window.events[0].event_position, step)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_window_around_an_event_holds_it_and_its_neighbours(session):
     timeline = SessionTimeline(session.pk)
     place = timeline.find_event_position(rows[15].id)
     assert place is not None
-    window = timeline.read_events_around(place, 9)
+    window = timeline.read_window_around_position(place, 9)
     assert ids_of(window) == [row.id for row in rows[12:21]]
     assert window.older
     assert window.newer
@@ -92,7 +92,7 @@ def test_a_window_around_an_event_holds_it_and_its_neighbours(session):
 
 def test_the_last_event_has_nothing_newer(session):
     rows = add_events(session, [said("user", str(n)) for n in range(4)])
-    window = SessionTimeline(session.pk).read_events_after(EventPosition(0, 0), 4)
+    window = SessionTimeline(session.pk).read_window_after_position(EventPosition(0, 0), 4)
     assert ids_of(window) == [row.id for row in rows]
     assert not window.newer
     assert not window.older

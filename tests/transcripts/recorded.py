@@ -23,7 +23,7 @@ from django.utils import timezone
 from coordinator.actions.sessions import reported_sessions
 from coordinator.actions.sessions.events import record_events
 from coordinator.client.hook_agents import HOOK_AGENTS
-from coordinator.client.transcript_lines import add_transcript_lines_to_hook
+from coordinator.client.transcript_lines import build_hook_body_with_transcript
 from coordinator.dialects.dialect_base import Dialect
 from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.dialects.hooks import AgentHook
@@ -109,7 +109,7 @@ def told_by_hooks_one_by_one(
         body = json.dumps(told).encode()
         words = HOOK_AGENTS[agent].words
         if transcript is not None and words is not None and told["hook_event_name"] in words.hooks:
-            body = add_transcript_lines_to_hook(body, told | {"transcript_path": str(transcript)}, words)
+            body = build_hook_body_with_transcript(body, told | {"transcript_path": str(transcript)}, words)
         hook = dialect.read_hook(body, instants.format_canonical_instant(at))
         hook = dataclasses.replace(hook, sent_as=f"{agent} {at}")
         yield functools.partial(_record, dialect, hook)

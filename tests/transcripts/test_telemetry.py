@@ -234,17 +234,17 @@ SETTINGS = bytes(3) + b"\x04\x00" + bytes(4)
 
 
 def test_a_client_of_http2_is_refused_in_its_own_terms() -> None:
-    assert grpc_refusal.build_grpc_refusal_or_none(SETTINGS) is None
-    assert grpc_refusal.build_grpc_refusal_or_none(SETTINGS + HEADERS[:8]) is None
-    answer = grpc_refusal.build_grpc_refusal_or_none(SETTINGS + HEADERS)
+    assert grpc_refusal.grpc_refusal_if_headers_arrived(SETTINGS) is None
+    assert grpc_refusal.grpc_refusal_if_headers_arrived(SETTINGS + HEADERS[:8]) is None
+    answer = grpc_refusal.grpc_refusal_if_headers_arrived(SETTINGS + HEADERS)
     assert answer is not None
     size = int.from_bytes(answer[:3])
     assert (answer[3], answer[4], answer[5:9]) == (1, 5, (1).to_bytes(4))
     assert b"grpc-status\x0212" in answer[9 : 9 + size]
     assert b"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in answer[9 : 9 + size]
     assert answer[9 + size + 3] == 7  # and the connection ends
-    assert grpc_refusal.build_grpc_refusal_or_none(SETTINGS * 10_000) is not None
-    assert grpc_refusal.build_grpc_refusal_or_none(b"\xff" * 100) is not None
+    assert grpc_refusal.grpc_refusal_if_headers_arrived(SETTINGS * 10_000) is not None
+    assert grpc_refusal.grpc_refusal_if_headers_arrived(b"\xff" * 100) is not None
 
 
 @pytest.mark.served

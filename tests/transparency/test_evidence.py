@@ -20,7 +20,7 @@ from django.utils import timezone
 from coordinator.actions import approvals
 from coordinator.actions.policy import grants
 from coordinator.actions.policy.tool_rules import replace_tool_rules as save_rules
-from coordinator.actions.sessions.tool_calls import record_policy_ruling
+from coordinator.actions.sessions.tool_calls import audit_policy_ruling
 from coordinator.identity.actors import person_actor, system_actor
 from coordinator.models import Agent, AuditLog, McpServer, Session
 from coordinator.policy.grants.edits import GrantEdit
@@ -113,7 +113,7 @@ def test_a_session_in_which_nobody_was_asked(people: dict[str, User]) -> None:
 
 
 def saved_rule(tool: str, verdict: str, **more: Any) -> None:
-    before = tool_rules.tool_rules_version(tool_rules.load_saved_tool_rules())
+    before = tool_rules.digest_tool_rules(tool_rules.load_saved_tool_rules())
     wanted = [tool_rules.DecisionRule(1, tool, verdict, **more)]
     save_rules(wanted, seen_version=before, actor=system_actor("tests"), now=timezone.now())
 
@@ -167,9 +167,9 @@ def test_rules_that_are_not_those_of_the_decision_are_not_told(decided: str, peo
 def test_a_call_that_a_rule_decided_says_which(people: dict[str, User]) -> None:
     Session.objects.create(session_id="ses_evidence", status="running", created_at=timezone.now())
     rule = tool_rules.DecisionRule(1, "Bash", "deny", "rm -rf", reason="Never.")
-    ruling = tool_rules.decide_by_tool_rules([rule], "Bash", "rm -rf /", None)
+    ruling = tool_rules.tool_ruling_or_no_opinion([rule], "Bash", "rm -rf /", None)
     asked = ToolCallRequest("PreToolUse", "ses_evidence", None, 0, "Bash", {}, "rm -rf /", "claude-code")
-    record_policy_ruling(asked, ruling, actor=system_actor("tests"), now=timezone.now())
+    audit_policy_ruling(asked, ruling, actor=system_actor("tests"), now=timezone.now())
     with downloaded(callers.browser(people["viewer"])) as made:
         (told,) = json.loads(made.read("decisions.json"))
     assert told["decision"] == "denied"

@@ -69,9 +69,9 @@ def test_every_leaf_of_every_tree_has_a_proof_and_no_other_leaf_has() -> None:
         root = merkle.compute_tree_root(tree, size)
         for index in range(size):
             path = merkle.inclusion_path(tree, index, size)
-            merkle.verify_inclusion(merkle.leaf_hash(leaves[index]), index, size, path, root)
+            merkle.require_valid_inclusion_proof(merkle.leaf_hash(leaves[index]), index, size, path, root)
             with pytest.raises(merkle.ProofError):
-                merkle.verify_inclusion(merkle.leaf_hash(b"another"), index, size, path, root)
+                merkle.require_valid_inclusion_proof(merkle.leaf_hash(b"another"), index, size, path, root)
 
 
 def test_every_tree_continues_every_smaller_one() -> None:
@@ -79,7 +79,7 @@ def test_every_tree_continues_every_smaller_one() -> None:
     for new in range(41):
         for old in range(new + 1):
             path = merkle.consistency_path(tree, old, new)
-            merkle.verify_consistency(
+            merkle.require_valid_consistency_proof(
                 old, new, path, merkle.compute_tree_root(tree, old), merkle.compute_tree_root(tree, new)
             )
 
@@ -103,15 +103,17 @@ def test_a_proof_that_was_tampered_with_shows_nothing() -> None:
         entry, path = merkle.leaf_hash(leaves[index]), merkle.inclusion_path(tree, index, 21)
         for other in broken(path):
             with pytest.raises(merkle.ProofError):
-                merkle.verify_inclusion(entry, index, 21, other, root)
+                merkle.require_valid_inclusion_proof(entry, index, 21, other, root)
         for wrong in (index - 1, index + 1, 21, -1):
             with pytest.raises(merkle.ProofError):
-                merkle.verify_inclusion(entry, wrong, 21, path, root)
+                merkle.require_valid_inclusion_proof(entry, wrong, 21, path, root)
     for old in range(1, 21):
         path = merkle.consistency_path(tree, old, 21)
         for other in broken(path):
             with pytest.raises(merkle.ProofError):
-                merkle.verify_consistency(old, 21, other, merkle.compute_tree_root(tree, old), root)
+                merkle.require_valid_consistency_proof(
+                    old, 21, other, merkle.compute_tree_root(tree, old), root
+                )
 
 
 def test_trees_that_differ_do_not_continue_each_other() -> None:
@@ -119,10 +121,10 @@ def test_trees_that_differ_do_not_continue_each_other() -> None:
     for old in (2, 3, 4):
         path = merkle.consistency_path(other, old, 4)
         with pytest.raises(merkle.ProofError):
-            merkle.verify_consistency(
+            merkle.require_valid_consistency_proof(
                 old, 4, path, merkle.compute_tree_root(one, old), merkle.compute_tree_root(other, 4)
             )
     with pytest.raises(merkle.ProofError):
-        merkle.verify_consistency(
+        merkle.require_valid_consistency_proof(
             4, 3, [], merkle.compute_tree_root(one, 4), merkle.compute_tree_root(one, 3)
         )

@@ -36,7 +36,7 @@ def test_a_note_is_signed_as_go_signs_it() -> None:
     assert signer.private_key_text == GO_PRIVATE
     assert signer.sign_note(GO_TEXT) == f"{GO_TEXT}\n{GO_LINE}"
     key = NoteVerifier.parse(GO_PUBLIC)
-    assert SignedNote.parse(f"{GO_TEXT}\n{GO_LINE}").verify_and_list_signing_keys([key]) == [key]
+    assert SignedNote.parse(f"{GO_TEXT}\n{GO_LINE}").filter_keys_that_signed([key]) == [key]
 
 
 def test_the_key_of_a_public_log_is_read() -> None:
@@ -68,15 +68,15 @@ def test_a_broken_private_key_is_not_told() -> None:
 def test_another_text_is_not_what_was_signed() -> None:
     note = SignedNote.parse(f"{GO_TEXT.replace('answer', 'problem')}\n{GO_LINE}")
     with pytest.raises(NoteError, match="signature of PeterNeumann is wrong"):
-        note.verify_and_list_signing_keys([NoteVerifier.parse(GO_PUBLIC)])
+        note.filter_keys_that_signed([NoteVerifier.parse(GO_PUBLIC)])
 
 
 def test_signatures_of_strangers_are_passed_over() -> None:
     stranger = NoteSigner.generate_note_signer("stranger")
     note = SignedNote.parse(stranger.sign_note(GO_TEXT) + GO_LINE)
     key = NoteVerifier.parse(GO_PUBLIC)
-    assert note.verify_and_list_signing_keys([key]) == [key]
-    assert SignedNote.parse(stranger.sign_note(GO_TEXT)).verify_and_list_signing_keys([key]) == []
+    assert note.filter_keys_that_signed([key]) == [key]
+    assert SignedNote.parse(stranger.sign_note(GO_TEXT)).filter_keys_that_signed([key]) == []
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,10 @@ def test_a_witness_signs_the_time_with_the_text() -> None:
     signed = private.sign(f"cosignature/v1\ntime 1679315147\n{text}".encode())
     line = format_note_signature_line(witness, (1679315147).to_bytes(8) + signed)
     note = SignedNote.parse(f"{text}\n{line}")
-    assert note.verify_and_list_signing_keys([NoteVerifier.parse(witness.public_key_text)]) == [witness]
+    assert note.filter_keys_that_signed([NoteVerifier.parse(witness.public_key_text)]) == [witness]
     later = format_note_signature_line(witness, (1679315148).to_bytes(8) + signed)
     with pytest.raises(NoteError):
-        SignedNote.parse(f"{text}\n{later}").verify_and_list_signing_keys([witness])
+        SignedNote.parse(f"{text}\n{later}").filter_keys_that_signed([witness])
 
 
 def test_notes_that_stand_one_after_another_are_told_apart() -> None:

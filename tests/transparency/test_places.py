@@ -64,13 +64,15 @@ class Witness(ThreadingHTTPServer):
         old, *path = head.split("\n")
         assert self.log_key is not None
         read = SignedNote.parse(note)
-        assert read.verify_and_list_signing_keys([self.log_key]) == [self.log_key]
+        assert read.filter_keys_that_signed([self.log_key]) == [self.log_key]
         checkpoint, since = LogCheckpoint.parse(read.text), int(old.removeprefix("old "))
         if since != self.known[0]:
             return 409, f"{self.known[0]}\n"
         hashes = [base64.b64decode(one) for one in path]
         if since:
-            merkle.verify_consistency(since, checkpoint.size, hashes, self.known[1], checkpoint.root)
+            merkle.require_valid_consistency_proof(
+                since, checkpoint.size, hashes, self.known[1], checkpoint.root
+            )
         else:
             assert hashes == []
         self.known = (checkpoint.size, checkpoint.root)
@@ -168,11 +170,11 @@ def test_a_witness_signs_and_its_signature_is_in_every_later_proof(
     newest = AuditCheckpoint.objects.order_by("-tree_size")[0]
     assert witness.known == (7, bytes(newest.root_hash))
     log_key = keys.load_or_create_audit_signer().public_verifier
-    assert SignedNote.parse(newest.note).verify_and_list_signing_keys([log_key, witness.key]) == [
+    assert SignedNote.parse(newest.note).filter_keys_that_signed([log_key, witness.key]) == [
         log_key,
         witness.key,
     ]
-    assert witness.key.name in proofs.require_inclusion_proof_for_row(row).proof_file_text
+    assert witness.key.name in proofs.create_inclusion_proof_for_row(row).proof_file_text
     assert proofs.verify_and_load_entry_status(row).witness_names == [witness.key.name]
 
 

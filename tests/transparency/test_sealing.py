@@ -36,7 +36,7 @@ def test_a_row_gets_its_number_and_its_hash_in_its_own_transaction(write: Write)
     ]
     stored = entries.load_audit_columns_by_id([row.pk for row in rows])
     for leaf in leaves:
-        entry = entries.build_canonical_audit_entry(stored[leaf.audit_id], by_signalbox=True)
+        entry = entries.encode_canonical_audit_entry(stored[leaf.audit_id], by_signalbox=True)
         assert bytes(leaf.leaf_hash or b"") == merkle.leaf_hash(entry)
 
 
@@ -59,7 +59,7 @@ def test_a_row_of_another_program_is_taken_in_and_marked(write: Write) -> None:
     theirs = AuditLeaf.objects.get(leaf_index=1)
     assert not theirs.by_signalbox
     stored = entries.load_audit_columns_by_id([theirs.audit_id])[theirs.audit_id]
-    entry = entries.build_canonical_audit_entry(stored, by_signalbox=False)
+    entry = entries.encode_canonical_audit_entry(stored, by_signalbox=False)
     assert b'"written_by":"other program"' in entry
     assert b'"metadata_text":"{\\"a\\": 1, \\"a\\": 2' in entry
     assert bytes(theirs.leaf_hash or b"") == merkle.leaf_hash(entry)
@@ -85,7 +85,7 @@ def test_a_checkpoint_is_signed_by_a_key_outside_the_database(write: Write, key_
     checkpoint = LogCheckpoint.parse(note.text)
     assert (checkpoint.size, checkpoint.root) == (5, bytes(made.root_hash))
     (key,) = keys.load_log_verifiers()
-    assert note.verify_and_list_signing_keys([key]) == [key]
+    assert note.filter_keys_that_signed([key]) == [key]
     assert (
         AuditKey.objects.get().verifier == keys.load_or_create_audit_signer().public_verifier.public_key_text
     )

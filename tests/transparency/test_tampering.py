@@ -38,7 +38,7 @@ def leaf_made_to_fit(row: AuditLog) -> None:
     """Change the leaf, too, as a thorough forger would."""
     stored = entries.load_audit_columns_by_id([row.pk])[row.pk]
     AuditLeaf.objects.filter(pk=row.pk).update(
-        leaf_hash=entries.compute_audit_entry_hash(stored, by_signalbox=True)
+        leaf_hash=entries.compute_audit_leaf_hash_bytes(stored, by_signalbox=True)
     )
 
 
@@ -59,7 +59,7 @@ def test_an_edited_row_is_named(sealed: list[AuditLog], change: str) -> None:
     found = proofs.verify_and_load_entry_status(sealed[4])
     assert found.state is proofs.EntryState.ALTERED
     with pytest.raises(proofs.ProofUnavailable, match="changed after it was written"):
-        proofs.require_inclusion_proof_for_row(sealed[4])
+        proofs.create_inclusion_proof_for_row(sealed[4])
 
 
 def test_an_edited_row_whose_leaf_was_made_to_fit_is_between_two_checkpoints(sealed: list[AuditLog]) -> None:
@@ -77,7 +77,7 @@ def test_all_nodes_made_to_fit_help_nobody(write: Write) -> None:
     leaf_made_to_fit(rows[3])
     assert proofs.verify_and_load_entry_status(rows[3]).state is proofs.EntryState.UNPROVED
     AuditNode.objects.all().delete()
-    sealing.tree.store_complete_merkle_nodes(300)
+    sealing.tree.store_and_count_merkle_nodes(300)
     write(1)
     with pytest.raises(sealing.InconsistentLog, match="not what the last checkpoint says"):
         seal()
@@ -204,7 +204,7 @@ def test_a_checkpoint_that_was_edited_is_not_trusted(sealed: list[AuditLog]) -> 
 
 
 def test_a_checkpoint_of_a_stranger_is_not_trusted(sealed: list[AuditLog]) -> None:
-    stranger = sealing.keys.NoteSigner.generate_note_signer(sealing.keys.find_or_generate_log_origin())
+    stranger = sealing.keys.NoteSigner.generate_note_signer(sealing.keys.log_origin_or_new_name())
     root = merkle.leaf_hash(b"anything")
     forged = stranger.sign_note(sealing.LogCheckpoint(stranger.name, 20, root).checkpoint_text)
     assert findings(forged) == ["No known key of this log has signed given checkpoint 1."]

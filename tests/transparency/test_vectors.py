@@ -45,9 +45,9 @@ def test_inclusion_proofs(case: dict[str, Any]) -> None:
     assert leads_to_root(case) is not case["wantErr"]
     if case["wantErr"]:
         with pytest.raises(merkle.ProofError):
-            merkle.verify_inclusion(*given)
+            merkle.require_valid_inclusion_proof(*given)
     else:
-        merkle.verify_inclusion(*given)
+        merkle.require_valid_inclusion_proof(*given)
 
 
 @pytest.mark.parametrize("case", cases("merkle/consistency.ndjson"))
@@ -56,9 +56,9 @@ def test_consistency_proofs(case: dict[str, Any]) -> None:
     given = (case["size1"], case["size2"], path, raw(case["root1"]), raw(case["root2"]))
     if case["wantErr"]:
         with pytest.raises(merkle.ProofError):
-            merkle.verify_consistency(*given)
+            merkle.require_valid_consistency_proof(*given)
     else:
-        merkle.verify_consistency(*given)
+        merkle.require_valid_consistency_proof(*given)
 
 
 @pytest.mark.parametrize("case", cases("rfc8785/texts.ndjson"))
@@ -92,7 +92,7 @@ def test_what_is_written_the_quick_way_is_written_as_the_library_would() -> None
 
 def test_the_metadata_of_an_entry_stands_in_canonical_form() -> None:
     stored = dump_compact_json({"\u20ac": "x", "cost": 4.5, "\r": [1e30, 0.002]})
-    entry = entries.build_canonical_audit_entry(
+    entry = entries.encode_canonical_audit_entry(
         dict.fromkeys(entries.COLUMNS) | {"metadata": stored}, by_signalbox=True
     )
     assert '"metadata":{"\\r":[1e+30,0.002],"cost":4.5,"\u20ac":"x"}'.encode() in entry

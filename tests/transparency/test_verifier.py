@@ -59,7 +59,7 @@ def test_a_proof_tells_who_approved_what_and_when(write: Write, verify: Callable
     seal()
     key = keys.load_or_create_audit_signer().public_verifier.public_key_text
     for row in rows:
-        code, said = verify(proofs.require_inclusion_proof_for_row(row).proof_file_text, "--key", key)
+        code, said = verify(proofs.create_inclusion_proof_for_row(row).proof_file_text, "--key", key)
         assert code == 0, said
         assert "The proof is valid. Entry" in said
         assert f"target_id: {row.target_id}" in said
@@ -71,7 +71,7 @@ def test_a_proof_with_another_entry_in_it_does_not_hold(write: Write, verify: Ca
     row = write(9)[3]
     seal()
     text, key = (
-        proofs.require_inclusion_proof_for_row(row).proof_file_text,
+        proofs.create_inclusion_proof_for_row(row).proof_file_text,
         keys.load_or_create_audit_signer().public_verifier.public_key_text,
     )
     entry = next(line for line in text.splitlines() if line.startswith("extra "))
@@ -81,13 +81,11 @@ def test_a_proof_with_another_entry_in_it_does_not_hold(write: Write, verify: Ca
     code, said = verify(text.replace("index 3", "index 4"), "--key", key)
     assert code == 1
     other = keys.NoteSigner.generate_note_signer(
-        keys.find_or_generate_log_origin()
+        keys.log_origin_or_new_name()
     ).public_verifier.public_key_text
     code, said = verify(text, "--key", other)
     assert (code, "The log's key has not signed this checkpoint" in said) == (1, True)
-    code, said = verify(
-        text, "--key", key, "--witness", other.replace(keys.find_or_generate_log_origin(), "w")
-    )
+    code, said = verify(text, "--key", key, "--witness", other.replace(keys.log_origin_or_new_name(), "w"))
     assert code == 1
 
 
@@ -105,7 +103,7 @@ def test_an_export_holds_until_a_line_is_changed(
     code, said = verify(text, "--key", key)
     assert (code, said) == (
         0,
-        f"The export is valid: 7 entries, 6 of them with their text. Signed by {keys.find_or_generate_log_origin()}.\n",
+        f"The export is valid: 7 entries, 6 of them with their text. Signed by {keys.log_origin_or_new_name()}.\n",
     )
     lines = text.splitlines(keepends=True)
     for forged in (
@@ -175,7 +173,7 @@ def test_foreign_text_cannot_draw_over_what_the_verifier_says(verify: Callable[.
     )
     seal()
     code, said = verify(
-        proofs.require_inclusion_proof_for_row(row).proof_file_text,
+        proofs.create_inclusion_proof_for_row(row).proof_file_text,
         "--key",
         keys.load_or_create_audit_signer().public_verifier.public_key_text,
     )
@@ -195,7 +193,7 @@ def test_what_was_judged_is_what_its_digest_names(verify: Callable[..., Any]) ->
         )
         seal()
         found, said = verify(
-            proofs.require_inclusion_proof_for_row(row).proof_file_text,
+            proofs.create_inclusion_proof_for_row(row).proof_file_text,
             "--key",
             keys.load_or_create_audit_signer().public_verifier.public_key_text,
         )
@@ -210,7 +208,7 @@ def test_a_row_of_another_program_is_called_so(verify: Callable[..., Any], write
         )
     seal()
     code, said = verify(
-        proofs.require_inclusion_proof_for_row(AuditLog.objects.get()).proof_file_text,
+        proofs.create_inclusion_proof_for_row(AuditLog.objects.get()).proof_file_text,
         "--key",
         keys.load_or_create_audit_signer().public_verifier.public_key_text,
     )
@@ -230,7 +228,7 @@ def proof_and_text(write: Write) -> tuple[str, str, str]:
     """Return a proof's file, the part before its note, and its note's text."""
     row = write(4)[2]
     seal()
-    whole = proofs.require_inclusion_proof_for_row(row).proof_file_text
+    whole = proofs.create_inclusion_proof_for_row(row).proof_file_text
     head, _, note = whole.partition("\n\n")
     return whole, head, note.rpartition("\n\n")[0] + "\n"
 

@@ -14,7 +14,7 @@ from coordinator.models import Event, ModelRequestUsage, Session, UsageDay, Usag
 from coordinator.policy.limits import budgets
 from coordinator.policy.limits.budgets import BudgetRow
 from coordinator.sessions.events import DedupedEvent, NewEvent
-from coordinator.usage.reading import sum_usage_rows, usage_backfill_progress
+from coordinator.usage.reading import sum_usage_rows, usage_backfill_share_or_none
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -51,7 +51,7 @@ def test_events_of_before_are_counted_once_while_new_ones_come() -> None:
     spend(1, 2, 3)
     as_before_the_migration()
     spend(10)
-    assert usage_backfill_progress() == 0
+    assert usage_backfill_share_or_none() == 0
     steps = 0
     while usage_backfill.backfill_next_slice_or_none(2) is not None:
         spend(100)
@@ -65,7 +65,7 @@ def test_events_of_before_are_counted_once_while_new_ones_come() -> None:
         pass
     usage = sum_usage_rows(ModelRequestUsage.objects.all())
     assert (usage.requests, usage.output) == (6, 1 + 2 + 3 + 10 + 200)
-    assert usage_backfill_progress() is None
+    assert usage_backfill_share_or_none() is None
     assert usage_backfill.backfill_usage_within_time_limit(NOW) == 0
 
 
@@ -76,8 +76,8 @@ def test_budgets_hold_while_events_of_before_are_counted_and_after() -> None:
     known = (30, pytest.approx(30 * 5 / 1e6))
     for _ in range(2):
         assert (
-            budgets.load_budget_usage(TOKENS, NOW).amount,
-            budgets.load_budget_usage(MONEY, NOW).amount,
+            budgets.load_usage_of_budget(TOKENS, NOW).amount,
+            budgets.load_usage_of_budget(MONEY, NOW).amount,
         ) == known
         usage_backfill.backfill_usage_within_time_limit(NOW)
 
@@ -96,14 +96,14 @@ def test_a_request_without_a_price_gets_one_when_it_is_set_and_others_keep_their
     spend(1_000_000, model="nobody-knows")
     spend(1_000_000)
     assert sum_usage_rows(ModelRequestUsage.objects.all()).unpriced_tokens == 1_000_000
-    assert budgets.load_budget_usage(MONEY, NOW).unpriced == 1_000_000
+    assert budgets.load_usage_of_budget(MONEY, NOW).unpriced == 1_000_000
     own = dict.fromkeys(("input", "output", "cache_read", "cache_write"), 7.0)
-    prices.replace_prices_and_price_requests(
+    prices.replace_prices_pricing_unpriced_requests(
         {"nobody-knows": own, "claude-haiku-4-5": own}, actor=Actor("user", "ann"), now=NOW
     )
     usage = sum_usage_rows(ModelRequestUsage.objects.all())
     assert (usage.cost, usage.unpriced_tokens) == (12.0, 0)
-    assert budgets.load_budget_usage(MONEY, NOW) == budgets.BudgetUsage(12.0, 0)
+    assert budgets.load_usage_of_budget(MONEY, NOW) == budgets.BudgetUsage(12.0, 0)
 
 
 def test_a_session_that_is_imported_again_after_its_deletion_counts_once() -> None:
@@ -119,6 +119,6 @@ def test_a_session_that_is_imported_again_after_its_deletion_counts_once() -> No
         )
         record_events([told], NOW)
         assert sum_usage_rows(ModelRequestUsage.objects.all()).output == 10
-        assert budgets.load_budget_usage(TOKENS, NOW).amount == 10
+        assert budgets.load_usage_of_budget(TOKENS, NOW).amount == 10
         Session.objects.all().delete()
     assert sum_usage_rows(ModelRequestUsage.objects.all()).output == 10

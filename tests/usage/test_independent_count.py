@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from coordinator.lib import instants
 from coordinator.models import ModelRequestUsage, UsageDay
-from coordinator.usage.reading import load_usage_by_columns
+from coordinator.usage.reading import load_usage_by_column_values
 from tests.people import signed_in
 from tests.transcripts.recorded import copied, told_by_hooks, told_by_telemetry
 from tests.usage.count_transcripts import COUNTERS, Counts, count_claude, count_codex
@@ -30,7 +30,7 @@ NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
 
 
 def count_here() -> Counts:
-    grouped = load_usage_by_columns(ModelRequestUsage.objects.all(), "at_us", "model")
+    grouped = load_usage_by_column_values(ModelRequestUsage.objects.all(), "at_us", "model")
     return add_counts(
         *(
             {(f"{instants.instant_from_microseconds(at_us):%Y-%m-%d}", model): [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.actions.search.indexing import run_indexing_slice
+from coordinator.actions.search.indexing import index_slice_and_count_events
 from coordinator.actions.search.unindexing import unindex_deleted_events
 from coordinator.models import (
     AuditLog,
@@ -19,7 +19,7 @@ from coordinator.models import (
     SessionTitle,
     UsageDay,
 )
-from coordinator.search.events import find_event_ids_in_session
+from coordinator.search.events import walk_session_index_or_none
 from coordinator.usage.reading import load_usage_by_session
 from tests.transcripts.test_telemetry import span, traces
 from tests.usage.test_telemetry import CHAT, TALK, figures, take
@@ -84,14 +84,14 @@ def test_the_end_of_the_trace_ends_no_session_that_goes_on() -> None:
 def test_search_finds_what_was_moved_in_its_new_session() -> None:
     session = known_session()
     take(unnamed_part())
-    run_indexing_slice()
+    index_slice_and_count_events()
     apart = Session.objects.exclude(pk=session.pk).get()
-    found = find_event_ids_in_session(apart.pk, "quetzal")
+    found = walk_session_index_or_none(apart.pk, "quetzal")
     assert found is not None
     assert found.ids
     take(traces(span(1, NOW, gen_ai__operation__name="invoke_agent", **TALK)))
     unindex_deleted_events()
-    moved = find_event_ids_in_session(session.pk, "quetzal")
+    moved = walk_session_index_or_none(session.pk, "quetzal")
     assert moved is not None
     assert list(moved.ids) == list(found.ids)
 

@@ -7,10 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from coordinator.actions.sessions.omissions import MAX_OF_EXPORT, MAX_OF_SENDER, record_telemetry_omissions
+from coordinator.actions.sessions.omissions import (
+    MAX_OF_EXPORT,
+    MAX_OF_SENDER,
+    record_sender_telemetry_omissions,
+)
 from coordinator.models import TelemetryOmission
 from coordinator.sessions.omissions import OmissionKind, TelemetryEmitter
-from dashboard.connections.omissions import SHOWN_FOR, list_recent_telemetry_omissions
+from dashboard.connections.omissions import SHOWN_FOR, load_recent_telemetry_omissions
 from tests.claude_code.test_telemetry import post
 from tests.served import Served
 from tests.transcripts.test_telemetry import span, traces
@@ -23,7 +27,7 @@ BOT = TelemetryEmitter("helpdesk-bot", "some.library")
 def record(
     *names: str, sender: str = "laptop", at: datetime = NOW, kind: OmissionKind = OmissionKind.SPAN
 ) -> None:
-    record_telemetry_omissions(sender, Counter((BOT, kind, name) for name in names), now=at)
+    record_sender_telemetry_omissions(sender, Counter((BOT, kind, name) for name in names), now=at)
 
 
 def test_an_export_that_is_understood_in_part_is_shown_with_its_emitter_and_what_to_do(
@@ -63,7 +67,7 @@ def test_the_same_again_is_counted_with_its_last_time() -> None:
         ("forget", "helpdesk-bot", "some.library", 1),
         ("remember", "helpdesk-bot", "some.library", 3),
     ]
-    newest = list_recent_telemetry_omissions(NOW).rows[0]
+    newest = load_recent_telemetry_omissions(NOW).rows[0]
     assert (newest.row.name, newest.last_at) == ("remember", NOW + timedelta(hours=1))
     assert newest.row.first_at_us < newest.row.last_at_us
 
@@ -83,6 +87,6 @@ def test_a_key_that_makes_up_names_pushes_out_its_own_rows_alone() -> None:
 def test_what_was_left_out_long_ago_and_secrets_are_not_shown() -> None:
     record("old", at=NOW - SHOWN_FOR - timedelta(minutes=1))
     record("token ghp_16C7e42F292c6912E7710c838347Ae178B4a")
-    names = [row.row.name for row in list_recent_telemetry_omissions(NOW).rows]
+    names = [row.row.name for row in load_recent_telemetry_omissions(NOW).rows]
     assert len(names) == 1
     assert "ghp_16C7" not in names[0]

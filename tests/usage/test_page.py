@@ -82,7 +82,7 @@ def test_a_day_of_the_readers_zone_has_as_many_hours_as_its_clocks(viewer: Clien
     now = timezone.now()
     assert query.end_instant is not None
     assert query.end_instant - query.start_instant(now) == timedelta(hours=25)
-    assert len(query.list_time_slots_of_period(now)) == 24
+    assert len(query.list_time_slot_labels(now)) == 24
 
 
 def test_it_is_one_click_from_every_page(viewer: Client) -> None:
@@ -153,7 +153,7 @@ def test_hours_of_a_zone_with_half_hours() -> None:
     spend(at, 7)
     query = UsageQuery(days=1, zone="Asia/Kolkata")
     ((slot, _),) = load_usage_by_slot_and_name(query, at)
-    assert slot == "2026-11-21 05:00" == query.list_time_slots_of_period(at)[-1]
+    assert slot == "2026-11-21 05:00" == query.list_time_slot_labels(at)[-1]
 
 
 @pytest.mark.parametrize(

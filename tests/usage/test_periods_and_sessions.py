@@ -20,8 +20,8 @@ from coordinator.usage.reading import (
     load_usage_by_costliest_session,
     load_usage_by_day_and_model,
 )
-from coordinator.usage.turns import find_model_context_window_tokens, load_session_usage
-from dashboard.looks.charts import build_amount_chart, build_heat_map
+from coordinator.usage.turns import find_model_context_window_tokens, load_session_turn_usage
+from dashboard.looks.charts import build_amount_chart, build_daily_heat_map
 from dashboard.usage.charts import describe_difference_from_previous_period
 from dashboard.usage.query import UsageQuery, filter_usage_rows_by_period, load_usage_by_slot_and_name
 from tests.people import signed_in
@@ -133,7 +133,7 @@ def test_a_year_is_a_map_of_days_and_a_table_says_the_same(viewer: Client, monke
 def test_shades_are_quarters_of_the_days_with_something() -> None:
     last = date(2026, 11, 20)
     values = {last - timedelta(days=back): (10.0**back, "") for back in range(4)}
-    levels = {square.day: square.level for square in build_heat_map(values, last, 365).days}
+    levels = {square.day: square.level for square in build_daily_heat_map(values, last, 365).days}
     assert [levels[last - timedelta(days=back)] for back in range(5)] == [1, 2, 3, 4, 0]
 
 
@@ -150,7 +150,7 @@ def test_a_session_has_turns_with_their_context_compactions_and_models(viewer: C
     request_model(at(5), 30_000)
     report(at(6), "message", role="user", content=said)
     request_model(at(7), 40_000, model="claude-opus-4-6")
-    used = load_session_usage("ses_1")
+    used = load_session_turn_usage("ses_1")
     assert [
         (turn.usage.requests, turn.context_tokens, turn.compactions, turn.has_new_model)
         for turn in used.turns
@@ -180,7 +180,7 @@ def test_a_small_model_beside_the_conversation_is_no_change_of_model(viewer: Cli
     request_model(at(4), 30_000, model="claude-sonnet-4-5")
     request_model(at(5), 40_000, model="claude-opus-4-6")
     report(at(6), "message", role="assistant", content=said, model="claude-opus-4-6")
-    used = load_session_usage("ses_1")
+    used = load_session_turn_usage("ses_1")
     assert [(fill.tokens, fill.has_new_model) for fill in used.context] == [
         (20_000, False), (30_000, False), (40_000, True),
     ]  # fmt: skip

@@ -128,7 +128,7 @@ def test_spans_of_agents_that_are_not_understood_are_named_and_others_are_not() 
     unknown = span(1, NOW, gen_ai__operation__name="a_new_operation", **TALK)
     notes = take(traces(unknown | {"name": "new thing"}, span(2, NOW, http__method="GET")))
     assert notes.message == "1 spans were not understood and left out: new thing."
-    assert notes.count_omissions(OmissionKind.SPAN) == 1
+    assert notes.total_omissions_of_kind(OmissionKind.SPAN) == 1
 
 
 def claude_request(**attributes: Any) -> dict[str, Any]:

@@ -14,7 +14,12 @@ from django.core.management import call_command
 
 from coordinator.importing import transcripts
 from coordinator.models import Event, ModelRequestUsage, Session, UsageDay
-from coordinator.usage.reading import TokenUsage, load_usage_by_model, load_usage_by_subagent, sum_usage_rows
+from coordinator.usage.reading import (
+    TokenUsage,
+    load_session_usage_by_model,
+    load_usage_by_subagent,
+    sum_usage_rows,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -48,7 +53,7 @@ def test_a_codex_fork_and_a_subagent_that_repeat_their_parent_count_what_is_thei
     bring("codex", DATA / "codex_replay")
     assert figures(total()) == (3200, 310, 1000)
     parent, fork = (Session.objects.get(executor_session_id=name) for name in (PARENT, FORK))
-    by_model = {one.pk: load_usage_by_model(one.pk)["gpt-5.2-codex"] for one in (parent, fork)}
+    by_model = {one.pk: load_session_usage_by_model(one.pk)["gpt-5.2-codex"] for one in (parent, fork)}
     assert figures(by_model[parent.pk]) == (2600, 250, 1000)  # the sub-agent's are its session's
     assert figures(by_model[fork.pk]) == (600, 60, 0)
     assert figures(load_usage_by_subagent(parent.pk)[CHILD]) == (500, 50, 0)
@@ -265,7 +270,7 @@ def test_what_is_shortened_in_pieces_is_whole_json(size: int, monkeypatch: pytes
     body = json.dumps(plain).encode()
     shortener = transcripts.TextShortener()
     for start in range(0, len(body), size):
-        shortener.add_json_bytes(body[start : start + size])
+        shortener.feed_json_chunk(body[start : start + size])
     found = json.loads(shortener.shortened_json_line() or b"")
     first, long, *others = found["a\\"]
     assert [first, *others] == ['say "hi"', "\\", '\\"']

@@ -219,7 +219,7 @@ def test_15_three_generations_of_clients_are_understood(api: Api) -> None:
         "agents": [{"name": "own"}],
     }
     runner_id = api("POST", "/runner/register", registration)["runner_id"]
-    answer = runners.claim_runner_poll_answer(runner_id, timezone.now())
+    answer = runners.claim_next_runner_work(runner_id, timezone.now())
     assert answer is not None
     assert answer["run"]["prompt"] == "of a newer client"
     assert answer["run"]["parameters"] == {"prompt": "of a newer client"}

@@ -246,7 +246,7 @@ def delete_agent_with_data(
                 key.pk, actor=actor, now=moment, reason=f"The agent {agent_id} was deleted."
             )
         keys.unbind_agent_or_revoke_keys(agent_id, actor=actor, now=moment)
-        chat.purge_chat_messages(ChatMessage.objects.filter(agent=agent_id))
+        chat.purge_messages_and_count_attachments(ChatMessage.objects.filter(agent=agent_id))
         McpAgentPerson.objects.filter(pk=agent_id).delete()
         ReadMark.objects.filter(agent_id=agent_id).delete()
         grants.delete_grants_of_agent_or_server(

@@ -27,7 +27,7 @@ edit = _BLUEPRINTS.edit_named_row
 
 def add_blueprint(name: str, fields: Mapping[str, Any], *, actor: Actor, now: datetime) -> Blueprint:
     """Add a blueprint. Raises as NamedRows.create, and Conflict for the id of a deleted agent: runs speak as it."""
-    deleted_agents.require_unused_agent_id(name)
+    deleted_agents.require_no_deleted_agent_references(name)
     return _BLUEPRINTS.create_named_row(name, fields, actor=actor, now=now)
 
 

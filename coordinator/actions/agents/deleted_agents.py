@@ -34,7 +34,7 @@ from coordinator.models.budgets import BudgetReach
 from coordinator.policy.rules import tool_rules
 
 
-def require_unused_agent_id(agent_id: str | None) -> None:
+def require_no_deleted_agent_references(agent_id: str | None) -> None:
     """Raise Conflict where a deleted agent had this id and anything names it still, saying what."""
     deleted = DeletedAgent.objects.filter(pk=agent_id).first()
     if deleted is None or agent_id is None:
@@ -60,7 +60,7 @@ def is_agent_deleted(agent_id: str) -> bool:
 
 def reclaim_deleted_agent_id(agent_id: str) -> None:
     """Let a new agent have the id of a deleted one, in the transaction that makes it. Raises Conflict as above."""
-    require_unused_agent_id(agent_id)
+    require_no_deleted_agent_references(agent_id)
     DeletedAgent.objects.filter(pk=agent_id).delete()
 
 
@@ -113,7 +113,7 @@ def reservation_reasons_by_agent_id(agent_ids: Iterable[str]) -> dict[str, str]:
     refused = {}
     for agent_id in DeletedAgent.objects.filter(pk__in=list(agent_ids)).values_list("pk", flat=True):
         try:
-            require_unused_agent_id(agent_id)
+            require_no_deleted_agent_references(agent_id)
         except Conflict as refusal:
             refused[agent_id] = str(refusal.detail)
     return refused

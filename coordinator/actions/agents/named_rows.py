@@ -51,7 +51,7 @@ class NamedRows(Generic[Row]):
 
     def create_named_row(self, name: str, fields: Mapping[str, Any], *, actor: Actor, now: datetime) -> Row:
         """Add a row. Raises BadRequest for a bad name, Invalid for a masked value, Conflict for one that exists."""
-        self.validate_row_name(name)
+        self.validate_row_name_format(name)
         row_fields = self.encrypt_mcp_server_fields(drop_none_fields(fields), name)
         values = {key: value for key, value in row_fields.items() if value or key not in self.removable}
         try:
@@ -108,7 +108,7 @@ class NamedRows(Generic[Row]):
             ),
         }
 
-    def validate_row_name(self, name: str) -> None:
+    def validate_row_name_format(self, name: str) -> None:
         """Raise BadRequest for a name that cannot be part of a path or a file name."""
         if len(name) > MAX_NAME:
             raise BadRequest(f"{self.noun} name must be {MAX_NAME} characters or less")

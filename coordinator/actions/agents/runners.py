@@ -74,7 +74,7 @@ def register_runner_and_recover_runs(
 ) -> Runner:
     """Register a runner, or register it again after it was gone; the runs of its earlier process are recovered.
 
-    From then on only `key` may poll and report for it (`record_runner_contact_by_id`).
+    From then on only `key` may poll and report for it (`require_runner_and_record_contact`).
     Raises Conflict while a runner of the same identity is alive.
     """
     runner_id = registration.resolve_runner_id(now)
@@ -137,7 +137,9 @@ def build_duplicate_runner_error(runner: Runner) -> Conflict:
     )
 
 
-def record_runner_contact_by_id(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> Runner:
+def require_runner_and_record_contact(
+    runner_id: str, now: datetime, *, key: KeyIdentity | None = None
+) -> Runner:
     """Record a contact of the runner and return it.
 
     Raises Unauthorized for one that is not registered, Forbidden where it registered with another key than `key`.
@@ -149,12 +151,12 @@ def verify_and_record_runner_contact(runner: Runner | None, now: datetime, key: 
     if runner is None:
         raise Unauthorized("Runner not registered")
     name = registering_api_key_name(key)
-    require_runner_key(runner, key)
+    require_registering_api_key(runner, key)
     adopted = name is not None and runner.registered_by is None
     if (
         adopted
         or runner.gone_at is not None
-        or abs(runner.time_since_heartbeat(now)) >= HEARTBEAT_WRITE_INTERVAL
+        or abs(runner.heartbeat_age_or_max(now)) >= HEARTBEAT_WRITE_INTERVAL
     ):
         runner.registered_by = runner.registered_by or name
         runner.last_heartbeat, runner.gone_at = now, None
@@ -169,21 +171,23 @@ def registering_api_key_name(key: KeyIdentity | None) -> str | None:
     return None if key is None or key == LOCAL_PROGRAM else key.name
 
 
-def require_runner_key(runner: Runner, key: KeyIdentity | None) -> None:
+def require_registering_api_key(runner: Runner, key: KeyIdentity | None) -> None:
     if key is None or key.scopes & WRITE_ALL or runner.registered_by in {None, key.name}:
         return
     raise Forbidden("This runner was registered with another key. Use that key.")
 
 
 def record_runner_heartbeat(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> None:
-    """Record the runner's heartbeat. Raises as `record_runner_contact_by_id` does."""
-    record_runner_contact_by_id(runner_id, now, key=key)
+    """Record the runner's heartbeat. Raises as `require_runner_and_record_contact` does."""
+    require_runner_and_record_contact(runner_id, now, key=key)
 
 
-def claim_runner_poll_answer(
+def claim_next_runner_work(
     runner_id: str, now: datetime, *, key: KeyIdentity | None = None, takes_runs: bool = True
 ) -> dict[str, Any] | None:
-    """Return the next order for the runner; None where there is none. Raises as `record_runner_contact_by_id` does.
+    """Return the next order for the runner; None where there is none.
+
+    Raises as `require_runner_and_record_contact` does.
 
     The answer is one of `{"stop_runs": […], "stop_sessions": […]}`, `{"deregistered": True}` and `{"run": {…}}`, which
     is claimed then. A runner that drives agents may also get `{"cancel_runs": […]}` and `{"commands": […]}`. The
@@ -261,7 +265,7 @@ def requeue_undelivered_poll_answer(runner_id: str, answer: dict[str, Any] | Non
         undone_commands.update(delivered_at=None)
 
 
-def remove_or_deregister_runner(
+def remove_own_runner_or_deregister(
     runner_id: str, *, actor: Actor, itself: bool, now: datetime, key: KeyIdentity | None = None
 ) -> None:
     """Remove a runner that leaves by itself; mark any other, whose next poll answers that it is deregistered.
@@ -272,7 +276,7 @@ def remove_or_deregister_runner(
         runner = Runner.objects.select_for_update().filter(pk=runner_id).first()
         if runner is None:
             raise NotFound("Runner not found")
-        require_runner_key(runner, key)
+        require_registering_api_key(runner, key)
         if not itself:
             Runner.objects.filter(pk=runner_id).update(deregistered_at=now)
         audit.record_audit_entry(

@@ -15,10 +15,13 @@ from coordinator.actions.approvals.expiry import (
     limit_approvals_to_own_request,
     record_requests_seen,
     revoke_approval,
-    revoke_unused_approvals,
+    revoke_unused_single_use_approvals,
     withdraw_request,
 )
-from coordinator.actions.approvals.pending_calls import consume_request_verdict, mark_request_deferred
+from coordinator.actions.approvals.pending_calls import (
+    mark_request_deferred_or_none,
+    try_consume_request_verdict,
+)
 from coordinator.actions.approvals.requesting import (
     NewPermissionRequest,
     PermissionRequestResult,
@@ -30,7 +33,7 @@ from coordinator.actions.approvals.triage import (
     assign_requests,
     snooze_requests_for_person,
     unassign_requests,
-    wake_snoozed_requests,
+    unsnooze_requests_for_person,
 )
 from coordinator.policy.requests.approval_coverage import is_call_approved
 from coordinator.policy.requests.verdicts import find_final_answer
@@ -42,7 +45,6 @@ __all__ = [
     "answer_request",
     "approve_request_permanently",
     "assign_requests",
-    "consume_request_verdict",
     "decide_request",
     "expire_due_requests",
     "find_final_answer",
@@ -50,13 +52,14 @@ __all__ = [
     "get_or_create_denied_request",
     "is_call_approved",
     "limit_approvals_to_own_request",
-    "mark_request_deferred",
+    "mark_request_deferred_or_none",
     "record_requests_seen",
     "request_permission",
     "revoke_approval",
-    "revoke_unused_approvals",
+    "revoke_unused_single_use_approvals",
     "snooze_requests_for_person",
+    "try_consume_request_verdict",
     "unassign_requests",
-    "wake_snoozed_requests",
+    "unsnooze_requests_for_person",
     "withdraw_request",
 ]

@@ -27,7 +27,7 @@ from coordinator.policy.requests.questions import (
     Question,
     SubmittedAnswer,
 )
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.secrets.sealing import seal_for_purpose, unseal_for_purpose
 
 SEALED_AS = "question-answer"
@@ -86,7 +86,7 @@ def build_stored_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[s
         chosen = require_offered_agent_option(parsed_question, answer.option)
         return {OPTION: chosen.option_id, "name": chosen.name}
     if isinstance(parsed_question, AgentQuestions):
-        stored = questions.convert_submitted_answers(parsed_question, answer.answers)
+        stored = questions.convert_answers_to_stored_list(parsed_question, answer.answers)
         if rules.request_subject(row).tool_name == questions.ELICITATION:
             stored = [
                 encrypt_answer_if_secret(question, stored_answer)
@@ -114,7 +114,7 @@ def validate_plan_mode(plan: PlanReview, mode: str) -> str:
 def encrypt_answer_if_secret(question: Question, stored_answer: dict[str, Any]) -> dict[str, Any]:
     """Return a form's answer as it is stored: a text that is, or may be, a secret can be read by its asker alone."""
     text = stored_answer["text"]
-    if not text or not (question.is_secret or mask_secrets(text) != text):
+    if not text or not (question.is_secret or mask_secrets_in_value(text) != text):
         return stored_answer
     sealed = seal_for_purpose(SEALED_AS, text.encode()).decode()
     return stored_answer | {"text": HIDDEN_TEXT, SEALED_TEXT: sealed}

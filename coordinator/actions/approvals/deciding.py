@@ -89,7 +89,7 @@ def decide_request(
         stops_turn,
         until=until,
     )
-    return rows.commit_then_raise_refusal(
+    return rows.run_transaction_then_raise_refusal(
         lambda: decide_request_or_return_error(request_id, person, vote, now)
     )
 
@@ -111,7 +111,7 @@ class DecisionVote:
     until: datetime | None = None
 
     @property
-    def delegator_name(self) -> str | None:
+    def delegator_name_or_none(self) -> str | None:
         """Whose right it was, where it is not the voter's own."""
         return None if self.right_of == self.voter else self.right_of
 
@@ -130,8 +130,8 @@ def decide_request_or_return_error(
         vote = replace(vote, scope=Scope.EVERYWHERE, validity=Validity.HOUR if hour else vote.validity)
     refusal = (
         find_decider_permission_error(row, person, book)
-        or find_policy_permission_error(row, person, vote, now)
-        or rows.closed_request_error(row, now)
+        or find_policy_edit_permission_error(row, person, vote, now)
+        or rows.find_closed_request_error(row, now)
         or find_vote_mismatch_error(row, vote)
         or find_missing_answer_error(row, vote)
         or find_turn_stop_error(row, vote)
@@ -142,18 +142,18 @@ def decide_request_or_return_error(
     increase_required_vote_count(row, book)
     if vote.verdict == "approved" and rules.required_approver_count(row) > 1:
         return add_vote_closing_when_complete(row, person, vote, book)
-    vote = replace(vote, right_of=find_decision_right_owner(row, person, book, used=()))
+    vote = replace(vote, right_of=find_decision_right_owner_name(row, person, book, used=()))
     return close_decision_or_return_error(row, person, vote, [vote], now)
 
 
 def find_decider_permission_error(
     row: PermissionRequest, person: Person, book: DeciderBook
 ) -> SignalboxError | None:
-    why_not = book.explain_cannot_decide(person, row)
+    why_not = book.cannot_decide_reason_or_empty(person, row)
     return Forbidden(why_not) if why_not else None
 
 
-def find_policy_permission_error(
+def find_policy_edit_permission_error(
     row: PermissionRequest, person: Person, vote: DecisionVote, now: datetime
 ) -> SignalboxError | None:
     """Return an error if a person who may not change grants allows something permanently: others' requests would end.
@@ -180,7 +180,7 @@ def increase_required_vote_count(row: PermissionRequest, book: DeciderBook) -> N
         row.context = context
 
 
-def find_decision_right_owner(
+def find_decision_right_owner_name(
     row: PermissionRequest, person: Person, book: DeciderBook, used: Collection[str]
 ) -> str | None:
     """Return by whose right the person decides: their own where they have it, else one that was handed to them.
@@ -189,7 +189,7 @@ def find_decision_right_owner(
     """
     own = person.get_username()
     rights = (
-        book.rights_holder_names_for_user(person, row)
+        book.names_user_decides_for(person, row)
         if isinstance(person, User) and book.find_deciding_rule(row) is not None
         else [own]
     )
@@ -252,7 +252,7 @@ def add_vote_closing_when_complete(
     earlier = book.filter_valid_votes(row, PermissionVote.objects.filter(request=row).order_by("id"))
     vote = replace(
         vote,
-        right_of=find_decision_right_owner(
+        right_of=find_decision_right_owner_name(
             row, person, book, [earlier_vote.right_of or earlier_vote.voter for earlier_vote in earlier]
         ),
     )
@@ -272,12 +272,12 @@ def add_vote_closing_when_complete(
         judged=judged,
         reason=vote.reason,
         wants_grant=vote.grant,
-        right_of=vote.delegator_name,
+        right_of=vote.delegator_name_or_none,
         at=now,
     )
     if len(earlier) + 1 < rules.required_approver_count(row):
         rows.notify_request_changed(row)
-        rows.record_request_event(
+        rows.audit_request_event(
             "PERMISSION_REQUEST_VOTED",
             row,
             rows.resolve_decider_actor(person),
@@ -288,7 +288,7 @@ def add_vote_closing_when_complete(
         )
         return row
     return close_decision_or_return_error(
-        row, person, combine_votes(vote, earlier, now), [*earlier, vote], now
+        row, person, build_narrowest_combined_vote(vote, earlier, now), [*earlier, vote], now
     )
 
 
@@ -311,7 +311,9 @@ def find_conflicting_vote_error(
     return None
 
 
-def combine_votes(vote: DecisionVote, earlier: list[PermissionVote], now: datetime) -> DecisionVote:
+def build_narrowest_combined_vote(
+    vote: DecisionVote, earlier: list[PermissionVote], now: datetime
+) -> DecisionVote:
     """Return what all voters agreed to: the shortest validity, the narrowest scope, a grant if everyone wished it."""
     choices = [(Validity(other.validity), other.until) for other in earlier]
     validity, until = rules.shortest_validity([(vote.validity, vote.until), *choices], now)
@@ -366,7 +368,7 @@ def close_decision_or_return_error(
             Conflict(f"Nothing was changed: {rules.describe_request_outcome(row, now)}"),
             now,
         )
-    rows.close_request_context(
+    rows.close_permission_request_context(
         row,
         closed_at=now,
         closed_by=str(rows.resolve_decider_actor(person)),
@@ -392,7 +394,7 @@ def close_decision_or_return_error(
             now=now,
             reason=vote.reason,
         )
-    rows.record_request_event(
+    rows.audit_request_event(
         f"PERMISSION_REQUEST_{vote.verdict.upper()}",
         row,
         rows.resolve_decider_actor(person),
@@ -411,7 +413,7 @@ def close_decision_or_return_error(
 def build_decided_for_metadata(votes: Sequence[DecisionVote | PermissionVote]) -> dict[str, str]:
     """Return who decided with another's right, in words: {"decided_for": "bob for anna"}; nothing where nobody did."""
     lent = [
-        (vote.voter, vote.delegator_name if isinstance(vote, DecisionVote) else vote.right_of)
+        (vote.voter, vote.delegator_name_or_none if isinstance(vote, DecisionVote) else vote.right_of)
         for vote in votes
     ]
     delegation_list = ", ".join(f"{voter} for {giver}" for voter, giver in lent if giver)

@@ -22,7 +22,7 @@ from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.models.permissions import RequestStatus
 from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.requests import approvals as rules
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 MADE_WAY = "Its agent had moved on, and newer calls of the same key needed the space. It can ask again."
 
@@ -43,8 +43,8 @@ def withdraw_request(
     decided or has expired.
     """
     now = now or timezone.now()
-    reason = mask_secrets(reason)
-    return rows.commit_then_raise_refusal(
+    reason = mask_secrets_in_value(reason)
+    return rows.run_transaction_then_raise_refusal(
         lambda: withdraw_request_or_return_error(
             request_id, actor, may_all, reason, now, unless_deferred=unless_deferred
         )
@@ -83,15 +83,15 @@ def withdraw_request_or_return_error(
         unless_deferred and context is not None and context.held_at is not None
     ):
         return row
-    if (conflict := rows.closed_request_error(row, now)) is not None:
+    if (conflict := rows.find_closed_request_error(row, now)) is not None:
         return rows.audit_refusal_and_return_error(row, actor, "withdrawn", conflict, now)
     before = rows.snapshot_request(row)
     if not rows.update_request_if_pending(row, status=RequestStatus.WITHDRAWN):
         return Conflict(f"Nothing was changed: {rules.describe_request_outcome(row, now)}")
-    rows.close_request_context(row, closed_at=now, closed_by=str(actor), reason=reason)
+    rows.close_permission_request_context(row, closed_at=now, closed_by=str(actor), reason=reason)
     notifications.announce_request_end(row, now=now)
     changes = {"before": before, "after": rows.snapshot_request(row)}
-    rows.record_request_event(
+    rows.audit_request_event(
         "PERMISSION_REQUEST_WITHDRAWN", row, actor, "success", now, reason=reason, metadata=changes
     )
     return row
@@ -124,10 +124,12 @@ def expire_request(row: PermissionRequest, now: datetime) -> bool:
     before = rows.snapshot_request(row)
     if not rows.update_request_if_pending(row, status=RequestStatus.EXPIRED):
         return False
-    rows.close_request_context(row, closed_at=row.expires_at, closed_by=str(system_actor("housekeeping")))
+    rows.close_permission_request_context(
+        row, closed_at=row.expires_at, closed_by=str(system_actor("housekeeping"))
+    )
     notifications.announce_request_end(row, now=now)
     changes = {"before": before, "after": rows.snapshot_request(row)}
-    rows.record_request_event(
+    rows.audit_request_event(
         "PERMISSION_REQUEST_EXPIRED", row, system_actor("housekeeping"), "expired", now, metadata=changes
     )
     return True
@@ -141,7 +143,7 @@ def revoke_approval(
     Raises Forbidden for anyone but an approver, NotFound, and Conflict for what is not in force.
     """
     now = now or timezone.now()
-    return rows.commit_then_raise_refusal(
+    return rows.run_transaction_then_raise_refusal(
         lambda: revoke_approval_or_return_error(request_id, person, (reason or "").strip() or None, now)
     )
 
@@ -163,7 +165,7 @@ def revoke_approval_or_return_error(
     if rules.current_request_state(row, now).in_force:
         row.expires_at = now
         row.save(update_fields=["expires_at"])
-    context = mark_revoked_and_delete_hosts(row, person.get_username(), reason, now)
+    context = revoke_context_and_delete_hosts(row, person.get_username(), reason, now)
     access_requests.end_grant_of_access_request(
         row, actor=rows.resolve_decider_actor(person), now=now, reason=reason
     )
@@ -176,7 +178,7 @@ def revoke_approval_or_return_error(
             reason=reason,
         )
     changes = {"before": before, "after": rows.snapshot_request(row)}
-    rows.record_request_event(
+    rows.audit_request_event(
         "PERMISSION_APPROVAL_REVOKED",
         row,
         rows.resolve_decider_actor(person),
@@ -188,7 +190,7 @@ def revoke_approval_or_return_error(
     return row
 
 
-def mark_revoked_and_delete_hosts(
+def revoke_context_and_delete_hosts(
     row: PermissionRequest, by: str, reason: str | None, now: datetime
 ) -> PermissionContext:
     context = rules.request_context(row) or rows.create_missing_request_context(row)
@@ -198,7 +200,7 @@ def mark_revoked_and_delete_hosts(
     return context
 
 
-def revoke_unused_approvals(*, actor: Actor, reason: str, now: datetime) -> int:
+def revoke_unused_single_use_approvals(*, actor: Actor, reason: str, now: datetime) -> int:
     """End the approvals for one call that no call has used yet; return how many."""
     unused_requests = PermissionRequest.objects.filter(
         status=RequestStatus.APPROVED,
@@ -215,9 +217,9 @@ def revoke_unused_approvals(*, actor: Actor, reason: str, now: datetime) -> int:
         usable = [row for row in unused_approvals if rules.single_use_valid_until(row, now) is not None]
         for row in usable:
             before = rows.snapshot_request(row)
-            mark_revoked_and_delete_hosts(row, str(actor), reason, now)
+            revoke_context_and_delete_hosts(row, str(actor), reason, now)
             changes = {"before": before, "after": rows.snapshot_request(row)}
-            rows.record_request_event(
+            rows.audit_request_event(
                 "PERMISSION_APPROVAL_REVOKED", row, actor, "success", now, reason=reason, metadata=changes
             )
     return len(usable)

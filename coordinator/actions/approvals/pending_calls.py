@@ -95,7 +95,7 @@ def record_hook_wait_deadline(
     PermissionContext.objects.filter(request=row).update(waits_until=waits_until, waited_by=waited_by)
 
 
-def mark_request_deferred(
+def mark_request_deferred_or_none(
     request_id: str, *, actor: Actor, reason: str, now: datetime
 ) -> PermissionRequest | None:
     """Record that the asker was asked to wait; return the request, or None if no person can decide it any more."""
@@ -107,12 +107,12 @@ def mark_request_deferred(
         if context.held_at is None:
             context.held_at = now
             context.save(update_fields=["held_at"])
-            rows.record_request_event("PERMISSION_REQUEST_HELD", row, actor, "success", now, reason=reason)
+            rows.audit_request_event("PERMISSION_REQUEST_HELD", row, actor, "success", now, reason=reason)
         rows.notify_request_changed(row)
     return row
 
 
-def consume_request_verdict(
+def try_consume_request_verdict(
     request_id: str,
     *,
     actor: Actor,
@@ -139,12 +139,12 @@ def consume_request_verdict(
             )
         if row.status not in rules.DECIDED or not is_single_use_verdict(row):
             return rules.current_request_state(row, now).in_force
-        return consume_late_verdict(
+        return try_consume_late_verdict(
             row, actor=actor, call=call, session_id=session_id, call_id=call_id, now=now
         )
 
 
-def consume_late_verdict(
+def try_consume_late_verdict(
     row: PermissionRequest, *, actor: Actor, call: str, session_id: str, call_id: str | None, now: datetime
 ) -> bool:
     """Take the verdict of a request that outlives its hook."""
@@ -192,4 +192,4 @@ def audit_verdict_use(
     }
     approved = row.status in rules.APPROVED
     event = "PERMISSION_APPROVAL_USED" if approved else "PERMISSION_DENIAL_TOLD"
-    rows.record_request_event(event, row, actor, "allowed" if approved else "denied", now, metadata=used)
+    rows.audit_request_event(event, row, actor, "allowed" if approved else "denied", now, metadata=used)

@@ -71,7 +71,7 @@ HISTORY = (
 )
 
 
-def person_name_columns() -> list[tuple[QuerySet[Any], str, str]]:
+def list_person_name_references() -> list[tuple[QuerySet[Any], str, str]]:
     """Return the rows that follow a person, the column that names them, and the prefix of the name there."""
     votes = PermissionVote.objects.filter(request__status=RequestStatus.PENDING)
     pending = PermissionContext.objects.filter(request__status=RequestStatus.PENDING)
@@ -91,17 +91,17 @@ def person_name_columns() -> list[tuple[QuerySet[Any], str, str]]:
     ]
 
 
-FOLLOWING = tuple(f"{rows.model.__name__}.{column}" for rows, column, _ in person_name_columns())
+FOLLOWING = tuple(f"{rows.model.__name__}.{column}" for rows, column, _ in list_person_name_references())
 
 
 def rename_person_everywhere(before: str, after: str) -> None:
     """Let all that follow a person to a new name. Call it in the transaction that gives the name."""
-    delete_rows_of_person_name(after)  # left by another who had it
-    for rows, column, prefix in person_name_columns():
+    clear_person_name_references(after)  # left by another who had it
+    for rows, column, prefix in list_person_name_references():
         rows.filter(**{column: prefix + before}).update(**{column: prefix + after})
 
 
-def delete_rows_of_person_name(name: str) -> None:
+def clear_person_name_references(name: str) -> None:
     """Keep nothing under a name that nobody has, or that somebody new gets. Call it where the name is freed.
 
     Approvals of what still waits, turns, snoozes and marks go; sessions, keys and what was used are nobody's. Budgets

@@ -33,7 +33,7 @@ from coordinator.policy.requests.approvals import (
 )
 from coordinator.policy.rules.tool_rules import Ruling
 from coordinator.secrets.digests import keyed_digest
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 LONGEST_TEXT = 20_000
 LARGEST_INPUT = 1_000_000
@@ -108,13 +108,13 @@ def request_permission(
     """
     now = now or timezone.now()
     validate_new_request(ask, now)
-    question = prepare_masked_question(replace(ask, folder=mask_secrets(ask.folder)), actor)
+    question = prepare_masked_question(replace(ask, folder=mask_secrets_in_value(ask.folder)), actor)
     for _attempt in range(5):
         with transaction.atomic():
-            existing_answer = find_request_answering_question(question, now)
+            existing_answer = join_existing_request_or_none(question, now)
             if existing_answer is not None:
                 return PermissionRequestResult(existing_answer, created=False)
-            enforce_pending_limit_by_withdrawal(actor, now)
+            require_pending_capacity_withdrawing_oldest(actor, now)
             try:
                 with transaction.atomic():
                     return PermissionRequestResult(create_request_row(question, now), created=True)
@@ -133,7 +133,7 @@ def get_or_create_denied_request(
     `request_permission` does.
     """
     validate_new_request(ask, now)
-    question = prepare_masked_question(replace(ask, folder=mask_secrets(ask.folder)), actor)
+    question = prepare_masked_question(replace(ask, folder=mask_secrets_in_value(ask.folder)), actor)
     with transaction.atomic():
         denied_request = find_request_denied_by_rules(question, now)
         if denied_request is not None:
@@ -187,9 +187,9 @@ def prepare_masked_question(ask: NewPermissionRequest, actor: Actor) -> Prepared
     call_key = ask.idempotency_key
     shown_question = replace(
         ask,
-        subject=ask.subject.masked_subject(),
-        justification=mask_secrets(ask.justification, judged=True),
-        metadata=mask_secrets(ask.metadata, judged=True),
+        subject=ask.subject.copy_with_masked_secrets(),
+        justification=mask_secrets_in_value(ask.justification, judged=True),
+        metadata=mask_secrets_in_value(ask.metadata, judged=True),
     )
     return PreparedQuestion(
         shown_question,
@@ -205,7 +205,7 @@ def prepare_masked_question(ask: NewPermissionRequest, actor: Actor) -> Prepared
     )
 
 
-def enforce_pending_limit_by_withdrawal(actor: Actor, now: datetime) -> None:
+def require_pending_capacity_withdrawing_oldest(actor: Actor, now: datetime) -> None:
     """Raise TooManyRequests if the asker is at its limit of waiting requests, so that others' remain visible.
 
     A call that was asked to wait makes way: its agent has gone on, and can ask again. Concurrent requests may exceed
@@ -248,7 +248,7 @@ def validate_new_request(ask: NewPermissionRequest, now: datetime) -> None:
         )
 
 
-def find_request_answering_question(question: PreparedQuestion, now: datetime) -> PermissionRequest | None:
+def join_existing_request_or_none(question: PreparedQuestion, now: datetime) -> PermissionRequest | None:
     """Return the row that already answers this question, if any."""
     requests = PermissionRequest.objects.with_context()
     if question.idempotency_key is not None:
@@ -284,7 +284,7 @@ def find_request_answering_question(question: PreparedQuestion, now: datetime) -
     approval = approval_coverage.find_covering_approval(question.subject, question.requester, now)
     if approval is not None:
         used = {"agent_id": question.requester.agent_id, "session_id": question.requester.session_id}
-        rows.record_request_event(
+        rows.audit_request_event(
             "PERMISSION_APPROVAL_USED", approval, question.by, "allowed", now, metadata=used
         )
     return approval
@@ -360,9 +360,9 @@ def create_request_row(
     )
     row.context.needed = deciders.load_decider_book(now).required_approval_count(row)
     row.context.save(force_insert=True)
-    rows.record_request_event("PERMISSION_REQUEST_CREATED", row, by, "success", now, reason=ask.justification)
+    rows.audit_request_event("PERMISSION_REQUEST_CREATED", row, by, "success", now, reason=ask.justification)
     if denial is not None:
-        rows.record_request_event(
+        rows.audit_request_event(
             "PERMISSION_REQUEST_DENIED",
             row,
             RULES,
@@ -372,7 +372,7 @@ def create_request_row(
             metadata={"by": denial.by, **policy_in_force.ruling_source_as_json(denial)},
         )
     elif auto:
-        rows.record_request_event(
+        rows.audit_request_event(
             "PERMISSION_REQUEST_AUTO_APPROVED", row, system_actor("auto-approve"), "allowed", now
         )
     else:

@@ -23,7 +23,7 @@ Person = User | AnonymousUser
 T = TypeVar("T")
 
 
-def closed_request_error(row: PermissionRequest, now: datetime) -> SignalboxError | None:
+def find_closed_request_error(row: PermissionRequest, now: datetime) -> SignalboxError | None:
     """Return the Conflict that describes how the request ended, or None while it waits."""
     return (
         None
@@ -48,7 +48,7 @@ def update_request_if_pending(row: PermissionRequest, **values: Any) -> bool:
     changed = PermissionRequest.objects.filter(pk=row.pk, status=RequestStatus.PENDING).update(**values)
     row.refresh_from_db()
     if changed == 1 and "status" in values:
-        verdict, took = row.status, rules.decision_wait_time(row)
+        verdict, took = row.status, rules.time_waited_for_decision(row)
         transaction.on_commit(lambda: record_decision_metrics(verdict, took))
     return changed == 1
 
@@ -64,7 +64,7 @@ def record_decision_metrics(verdict: str, took: timedelta | None) -> None:
         meters.DECIDING.observe(took.total_seconds(), verdict)
 
 
-def close_request_context(row: PermissionRequest, **values: Any) -> None:
+def close_permission_request_context(row: PermissionRequest, **values: Any) -> None:
     """Write how the request ended; its pending key is freed, so that the next one is a new request."""
     context = rules.request_context(row) or create_missing_request_context(row)
     context.pending_key = None
@@ -95,12 +95,12 @@ def snapshot_request(row: PermissionRequest) -> dict[str, Any]:
     return {
         "status": row.status,
         "approved_by": row.approved_by,
-        "approved_at": rules.format_instant_or_keep_text(row.approved_at),
-        "expires_at": rules.format_instant_or_keep_text(row.expires_at),
+        "approved_at": rules.canonical_instant_or_text(row.approved_at),
+        "expires_at": rules.canonical_instant_or_text(row.expires_at),
     }
 
 
-def record_request_event(
+def audit_request_event(
     event: str,
     row: PermissionRequest,
     actor: Actor,
@@ -140,7 +140,7 @@ def audit_refusal_and_return_error(
 ) -> SignalboxError:
     """Audit an attempt that came to nothing and return the error to raise once that is committed."""
     metadata = {"wanted": wanted_status, "status": row.status, "error": refusal.status}
-    record_request_event(
+    audit_request_event(
         "PERMISSION_REQUEST_REFUSED",
         row,
         resolve_decider_actor(decider),
@@ -152,7 +152,7 @@ def audit_refusal_and_return_error(
     return refusal
 
 
-def commit_then_raise_refusal(work: Callable[[], T | SignalboxError]) -> T:
+def run_transaction_then_raise_refusal(work: Callable[[], T | SignalboxError]) -> T:
     """Run `work` in a transaction and raise what it refuses after the commit, so that its audit row stays."""
     with transaction.atomic():
         outcome = work()

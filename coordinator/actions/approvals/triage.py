@@ -44,7 +44,7 @@ def assign_requests(request_ids: Sequence[str], to: str, *, person: Person, now:
     assignable_ids = [row.request_id for row in assigned_rows if book.can_decide_request(taker, row)]
     if assigned_rows and not assignable_ids:
         raise BadRequest(f"{to[:100]} may not decide this. Choose someone who may.")
-    allowed = require_triageable_request_ids(assigned_rows, person, book)
+    allowed = require_any_triageable_request_ids(assigned_rows, person, book)
     changed = 0
     for request_id in (candidate_id for candidate_id in assignable_ids if candidate_id in allowed):
         with suppress(NotFound), transaction.atomic():
@@ -54,7 +54,7 @@ def assign_requests(request_ids: Sequence[str], to: str, *, person: Person, now:
 
 def assign_request_to_person(request_id: str, to: str, person: Person, now: datetime) -> bool:
     row = rows.lock_permission_request(request_id)
-    if rows.closed_request_error(row, now) is not None:
+    if rows.find_closed_request_error(row, now) is not None:
         return False
     before = lock_request_assignee(row)
     if before == to:
@@ -72,7 +72,7 @@ def unassign_requests(request_ids: Sequence[str], *, person: Person, now: dateti
     request_rows = deciders.iterate_requests_without_inputs(
         PermissionRequest.objects.filter(request_id__in=list(request_ids))
     )
-    allowed = require_triageable_request_ids(request_rows, person, deciders.load_decider_book(now))
+    allowed = require_any_triageable_request_ids(request_rows, person, deciders.load_decider_book(now))
     changed = 0
     for request_id in (candidate_id for candidate_id in request_ids if candidate_id in allowed):
         with suppress(NotFound), transaction.atomic():
@@ -95,9 +95,7 @@ def record_assignment_change(
 ) -> None:
     event = "PERMISSION_REQUEST_ASSIGNED" if after else "PERMISSION_REQUEST_RELEASED"
     changes = {"before": {"person": before}, "after": {"person": after}}
-    rows.record_request_event(
-        event, row, rows.resolve_decider_actor(person), "success", now, metadata=changes
-    )
+    rows.audit_request_event(event, row, rows.resolve_decider_actor(person), "success", now, metadata=changes)
 
 
 def snooze_requests_for_person(
@@ -142,14 +140,14 @@ def cap_snooze_end(row: PermissionRequest, until: datetime) -> datetime:
     return min(until, deadline - BEFORE_DEADLINE) if isinstance(deadline, datetime) else until
 
 
-def wake_snoozed_requests(request_ids: Sequence[str], *, person: Person) -> int:
+def unsnooze_requests_for_person(request_ids: Sequence[str], *, person: Person) -> int:
     """Have snoozed requests back in this person's inbox now; return how many. Raises Forbidden."""
     require_triage_permission(request_ids, person)
     snoozes = RequestSnooze.objects.filter(request_id__in=list(request_ids), person=person.get_username())
     return snoozes.delete()[0]
 
 
-def require_triageable_request_ids(
+def require_any_triageable_request_ids(
     named: Iterable[PermissionRequest], person: Person, book: DeciderBook
 ) -> set[str]:
     """Return those of the requests, by id, that the person may arrange: what they may decide; all, as an admin.
@@ -157,7 +155,7 @@ def require_triageable_request_ids(
     Raises Forbidden where that is none of them.
     """
     refusals = {
-        row.request_id: "" if has_role(person, ADMIN) else book.explain_cannot_decide(person, row)
+        row.request_id: "" if has_role(person, ADMIN) else book.cannot_decide_reason_or_empty(person, row)
         for row in named
     }
     if refusals and all(refusals.values()):

@@ -12,7 +12,7 @@ from django.utils import timezone
 from coordinator.identity.actors import Actor
 from coordinator.lib import trace
 from coordinator.models import AuditLog
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.transparency import entries
 
 SET_HASH = "UPDATE audit_leaves SET leaf_hash = %s, by_signalbox = %s WHERE audit_id = %s"
@@ -45,13 +45,13 @@ def record_audit_entry(
         target_id=target,
         permission=permission,
         result=result,
-        reason=mask_secrets(reason),
-        metadata=mask_secrets(dict(metadata)) if metadata else None,
+        reason=mask_secrets_in_value(reason),
+        metadata=mask_secrets_in_value(dict(metadata)) if metadata else None,
         trace_id=trace.current_trace_id(),
     )
     if not with_leaf:
         return row
-    entry_hash = entries.compute_audit_entry_hash(
+    entry_hash = entries.compute_audit_leaf_hash_bytes(
         entries.columns_of_written_audit_row(row), by_signalbox=True
     )
     with connection.cursor() as cursor:

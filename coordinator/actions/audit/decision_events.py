@@ -62,7 +62,7 @@ def export_decision_log_batch(delivery: AuditDelivery, now: datetime) -> bool:
         pk: number for pk, number, ours in leaf_rows if ours
     }  # not what was imported or written by others
     decided = AuditLog.objects.filter(pk__in=numbers, event_type__in=VERDICTS).order_by("pk")
-    records = [build_decision_log_record(row, numbers[row.pk] or 0, now) for row in decided]
+    records = [build_otlp_decision_record(row, numbers[row.pk] or 0, now) for row in decided]
     try:
         if records:
             export_decision_logs(records)
@@ -76,7 +76,7 @@ def export_decision_log_batch(delivery: AuditDelivery, now: datetime) -> bool:
     return len(leaf_rows) == STEP
 
 
-def build_decision_log_record(row: AuditLog, number: int, now: datetime) -> LogRecord:
+def build_otlp_decision_record(row: AuditLog, number: int, now: datetime) -> LogRecord:
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue  # noqa: PLC0415
     from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord  # noqa: PLC0415
 
@@ -87,12 +87,12 @@ def build_decision_log_record(row: AuditLog, number: int, now: datetime) -> LogR
         event_name=EVENT_NAME,
         attributes=[
             KeyValue(key=name, value=AnyValue(string_value=text))
-            for name, text in build_decision_attributes(row, number)
+            for name, text in iterate_decision_attributes(row, number)
         ],
     )
 
 
-def build_decision_attributes(row: AuditLog, number: int) -> Iterator[tuple[str, str]]:
+def iterate_decision_attributes(row: AuditLog, number: int) -> Iterator[tuple[str, str]]:
     metadata: dict[str, Any] = row.metadata if isinstance(row.metadata, dict) else {}
     judged: dict[str, Any] = metadata["judged"] if isinstance(metadata.get("judged"), dict) else {}
     attributes = {

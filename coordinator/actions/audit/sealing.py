@@ -71,7 +71,7 @@ def sign_audit_checkpoint(now: datetime) -> AuditCheckpoint | None:
         return None
     signer = keys.load_or_create_audit_signer()
     try:
-        tree.store_complete_merkle_nodes(size)
+        tree.store_and_count_merkle_nodes(size)
         root = tree.LogTree().compute_log_root_hash(size)
     except tree.MissingLeaf as gap:
         raise InconsistentLog(str(gap)) from None
@@ -102,7 +102,7 @@ def fill_missing_leaf_hashes() -> int:
 def hash_audit_entry(audit_id: int, columns: Mapping[str, Any] | None) -> bytes:
     if columns is None:
         return leaf_hash(entries.build_entry_for_deleted_audit_row(audit_id))
-    return entries.compute_audit_entry_hash(columns, by_signalbox=False)
+    return entries.compute_audit_leaf_hash_bytes(columns, by_signalbox=False)
 
 
 def count_contiguous_hashed_leaves() -> int:

@@ -73,7 +73,7 @@ class PreparedFile:
             self.written_file.delete_written_file()
 
 
-def store_file_and_build_attachment(
+def store_file_as_prepared_attachment(
     file: BinaryIO, *, filename: str, declared: str, now: datetime
 ) -> PreparedFile:
     """Keep a file's bytes and return its row, unsaved.
@@ -93,7 +93,9 @@ def store_file_and_build_attachment(
         row.storage_type, row.inline_data, row.size_bytes = INLINE, head, len(head)
         digest = hashlib.sha256(head).hexdigest()
     else:
-        written_file = store_attachment_file(file, mime_type, most=settings.ATTACHMENT_MAX_BYTES)
+        written_file = store_and_fingerprint_attachment_file(
+            file, mime_type, most=settings.ATTACHMENT_MAX_BYTES
+        )
         row.storage_type, row.disk_path, row.size_bytes = (
             DISK,
             written_file.name,
@@ -103,7 +105,9 @@ def store_file_and_build_attachment(
     return PreparedFile(row, build_attachment_metadata(row, digest, size), written_file)
 
 
-def store_attachment_file(file: BinaryIO, mime_type: str, *, most: int | None = None) -> WrittenFile:
+def store_and_fingerprint_attachment_file(
+    file: BinaryIO, mime_type: str, *, most: int | None = None
+) -> WrittenFile:
     """Keep a file from its beginning on, of `most` bytes.
 
     Raises TooLarge, and ServiceBusy where it cannot be stored now.
@@ -113,7 +117,7 @@ def store_attachment_file(file: BinaryIO, mime_type: str, *, most: int | None = 
     file.seek(0)
     proven = attachments.sniff_mime_type(file.read(attachments.HEAD))
     file.seek(0)
-    fingerprint = checked.fingerprint_file(file, most=most)
+    fingerprint = checked.fingerprint_file_content(file, most=most)
     file.seek(0)
     try:
         stores.require_attachment_store(store_name).save(name, File(file))
@@ -141,16 +145,18 @@ def build_attachment_metadata(
     return facts
 
 
-def store_bytes_and_build_attachment(
+def store_bytes_as_prepared_attachment(
     data: bytes, *, filename: str, declared: str, now: datetime
 ) -> PreparedFile:
     """Keep bytes that came in a data URL."""
     kind = declared.partition("/")[0] or "file"
     stored_name = filename or f"{kind}.{attachments.stored_file_extension(declared)}"
-    return store_file_and_build_attachment(io.BytesIO(data), filename=stored_name, declared=declared, now=now)
+    return store_file_as_prepared_attachment(
+        io.BytesIO(data), filename=stored_name, declared=declared, now=now
+    )
 
 
-def save_attachments(prepared: Iterable[PreparedFile], message: ChatMessage) -> None:
+def save_attachment_rows(prepared: Iterable[PreparedFile], message: ChatMessage) -> None:
     """Write the rows of a message's files, in the transaction of the message."""
     for attachment in prepared:
         attachment.row.message = message
@@ -212,26 +218,26 @@ class FileCheckReport:
     silent: list[str] = field(default_factory=list)  # why a place's files are not among these
 
 
-def check_attachment_files(now: datetime, *, checksums: bool = False) -> FileCheckReport:
+def compare_stored_files_with_rows(now: datetime, *, checksums: bool = False) -> FileCheckReport:
     """Compare what the places list with the rows; with `checksums`, read every file, and know it again from now on."""
     report = FileCheckReport()
     store_names, of_new = stores.list_configured_file_stores(), stores.store_name_for_new_files()
     lists = {
         store_name: listed
         for store_name in store_names
-        if (listed := list_stored_files_or_report(store_name, report)) is not None
+        if (listed := files_by_name_or_report(store_name, report)) is not None
     }
     known_names: dict[str, set[str]] = {store_name: set() for store_name in FilePlace}
     for row in (
         ChatAttachment.objects.exclude(storage_type=INLINE).select_related("message", "stored").iterator()
     ):
         stored_file = attachments.attachment_stored_file_or_none(row)
-        store_name = attachments.attachment_store_name(row)
+        store_name = attachments.store_name_of_attachment(row)
         known_names.setdefault(store_name, set()).add(row.disk_path or "")
         report.elsewhere += store_name != of_new
         if store_name not in lists and store_name in store_names:
             continue  # reported already
-        report_attachment_file_problems(
+        add_file_problems_to_report(
             row,
             stored_file,
             lists.get(FilePlace(store_name), {}) if store_name in FilePlace else {},
@@ -266,7 +272,7 @@ def is_file_older(path: Path, than: float) -> bool:
         return False
 
 
-def list_stored_files_or_report(
+def files_by_name_or_report(
     file_place: FilePlace, report: FileCheckReport
 ) -> dict[str, ListedStoredFile] | None:
     try:
@@ -278,7 +284,7 @@ def list_stored_files_or_report(
         return None
 
 
-def report_attachment_file_problems(
+def add_file_problems_to_report(
     row: ChatAttachment,
     stored_file: StoredFile | None,
     files: Mapping[str, ListedStoredFile],
@@ -297,7 +303,7 @@ def report_attachment_file_problems(
         elif file.size != stored_file.size_bytes:
             report.damaged.append(row.pk)
             return
-        if checksums and not verify_or_record_attachment_checksum(row, stored_file):
+        if checksums and not match_or_record_attachment_checksum(row, stored_file):
             report.damaged.append(row.pk)
     except StoredDataCorrupt:
         report.damaged.append(row.pk)
@@ -305,7 +311,7 @@ def report_attachment_file_problems(
         report.missing.append(row.pk)
 
 
-def verify_or_record_attachment_checksum(row: ChatAttachment, stored_file: StoredFile | None) -> bool:
+def match_or_record_attachment_checksum(row: ChatAttachment, stored_file: StoredFile | None) -> bool:
     """Read a file; one that nobody has looked through yet is known again from now on."""
     if stored_file is not None:
         return attachments.compute_attachment_sha256(
@@ -329,7 +335,7 @@ def record_file_fingerprint(row: ChatAttachment) -> StoredFile:
     with attachments.open_attachment(row) as file, attachments.translate_read_errors_during_block(row):
         proven = attachments.sniff_mime_type(file.read(attachments.HEAD))
         file.seek(0)
-        fingerprint = checked.fingerprint_file(file)
+        fingerprint = checked.fingerprint_file_content(file)
     if find_checksum_in_message_content(row) not in (None, fingerprint.sha256):
         raise StoredDataCorrupt(f"The file of the attachment {row.pk} is damaged: it is not what was sent.")
     stored_file = WrittenFile(row.disk_path or "", FilePlace.FOLDER, fingerprint, proven).build_stored_file(
@@ -368,7 +374,7 @@ def remove_orphan_file(orphan: OrphanFile, now: datetime) -> bool:
     with transaction.atomic():
         # Held, so that no move comes to count on this copy before it is gone (moving_attachments).
         if any(
-            attachments.attachment_store_name(row) == orphan.store_name
+            attachments.store_name_of_attachment(row) == orphan.store_name
             for row in rows.filter(disk_path=orphan.name)
         ):
             return False

@@ -35,7 +35,7 @@ from coordinator.identity.actors import Actor, person_actor
 from coordinator.identity.keys import KeyIdentity
 from coordinator.models import Agent, ChatAttachment, ChatMessage, ReadMark
 from coordinator.models.chat import ChatSource
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 # A message of another program that is dated further ahead than this does not shift ours.
@@ -98,7 +98,7 @@ def submit_chat_message(
         raise BadRequest("A message's id must have 1 to 128 letters, digits, dots, hyphens or underscores.")
     blocks = chat_content.validate_content_blocks(content, files=len(files))
     if speaker.source == ChatSource.AGENT:  # what people say, the agent must read as it was said
-        blocks, metadata = mask_message_blocks(blocks), mask_secrets(metadata)
+        blocks, metadata = mask_message_blocks(blocks), mask_secrets_in_value(metadata)
     message = ChatMessage(
         id=message_id or f"msg_{uuid.uuid4().hex}",
         agent_id=agent_id,
@@ -116,7 +116,7 @@ def submit_chat_message(
 def mask_message_blocks(blocks: Sequence[Block]) -> list[Block]:
     """Return blocks without secrets; one that carries a file as it is: random bytes are no text."""
     return [
-        block if chat_content.extract_embedded_file(number, block) else mask_secrets(block)
+        block if chat_content.extract_embedded_file(number, block) else mask_secrets_in_value(block)
         for number, block in enumerate(blocks)
     ]
 
@@ -132,7 +132,7 @@ def store_message_files_during_block(
             store_embedded_file_of_block(number, block, prepared, now) for number, block in enumerate(blocks)
         ]
         for upload in files:
-            attachment = attachments.store_file_and_build_attachment(
+            attachment = attachments.store_file_as_prepared_attachment(
                 upload.file, filename=upload.filename, declared=upload.mime_type, now=now
             )
             prepared.append(attachment)
@@ -155,7 +155,7 @@ def store_embedded_file_of_block(
     embedded_file = chat_content.extract_embedded_file(number, block)
     if embedded_file is None:
         return block
-    attachment = attachments.store_bytes_and_build_attachment(
+    attachment = attachments.store_bytes_as_prepared_attachment(
         embedded_file.data, filename=embedded_file.filename, declared=embedded_file.mime_type, now=now
     )
     prepared.append(attachment)
@@ -184,7 +184,7 @@ def write_chat_message(
             require_agent_switched_on(message.agent_id, speaker)
             message.created_at = next_message_time(message.agent_id, now)
             message.save(force_insert=True)
-            attachments.save_attachments(prepared, message)
+            attachments.save_attachment_rows(prepared, message)
             chat_search.index_chat_body(message)
     except IntegrityError:
         raise Conflict(f"A message {message.pk!r} already exists.") from None
@@ -250,7 +250,7 @@ def remove_chat_message(
         row = ChatMessage.objects.select_for_update().filter(pk=message_id).first()
         if row is None:
             raise NotFound(f"There is no message {message_id!r}.")
-        purged = purge_chat_messages(ChatMessage.objects.filter(pk=message_id))
+        purged = purge_messages_and_count_attachments(ChatMessage.objects.filter(pk=message_id))
         audit.record_audit_entry(
             "CHAT_MESSAGE_DELETED",
             actor=actor,
@@ -275,7 +275,7 @@ def clear_chat_thread(
             raise NotFound(f"There is no agent {agent_id!r}.")
         rows = ChatMessage.objects.filter(agent=agent_id)
         messages = rows.count()
-        purged = purge_chat_messages(rows)
+        purged = purge_messages_and_count_attachments(rows)
         ReadMark.objects.filter(agent_id=agent_id).delete()
         audit.record_audit_entry(
             "CHAT_DELETED",
@@ -289,7 +289,7 @@ def clear_chat_thread(
     return messages
 
 
-def purge_chat_messages(messages: Any) -> int:
+def purge_messages_and_count_attachments(messages: Any) -> int:
     """Delete these messages (a queryset), their words in the index and their files; return how many attachments."""
     deleted_files = attachments.delete_attachments(ChatAttachment.objects.filter(message__in=messages))
     chat_search.remove_from_chat_index(messages)

@@ -46,7 +46,7 @@ def iterate_misplaced_attachments(to: FilePlace) -> Iterator[ChatAttachment]:
     rows = rows.select_related("message", "stored").defer("inline_data").order_by("pk")
     after = ""
     while page := list(rows.filter(pk__gt=after)[:PAGE]):
-        yield from (row for row in page if attachments.attachment_store_name(row) != to)
+        yield from (row for row in page if attachments.store_name_of_attachment(row) != to)
         after = page[-1].pk
 
 
@@ -87,18 +87,18 @@ def move_attachment_and_return_size(row: ChatAttachment, to: FilePlace, *, keep:
     with attachments.open_attachment(row) as file, attachments.translate_read_errors_during_block(row):
         target.save(name, File(file))
         verify_copied_file(target, name, stored_file)
-    commit_attachment_move(row, stored_file, to, keep=keep)
+    record_move_and_remove_copy(row, stored_file, to, keep=keep)
     return stored_file.size_bytes
 
 
 def verify_copied_file(target: stores.AttachmentStore, name: str, stored_file: StoredFile) -> None:
     """Read the copy back; its reader compares it."""
-    with checked.open_verified_file(target, name, stored_file) as copy:
+    with checked.open_file_verified_while_reading(target, name, stored_file) as copy:
         while copy.read(attachments.CHUNK):
             pass
 
 
-def commit_attachment_move(
+def record_move_and_remove_copy(
     row: ChatAttachment, stored_file: StoredFile, to: FilePlace, *, keep: bool
 ) -> None:
     """Record the file's new store in the database; then remove the copy that is not needed."""
@@ -120,5 +120,5 @@ def remove_unused_attachment_copy(name: str, store_name: str) -> None:
     other_attachments = (
         ChatAttachment.objects.filter(disk_path=name).select_related("stored").defer("inline_data")
     )
-    if not any(attachments.attachment_store_name(row) == store_name for row in other_attachments):
+    if not any(attachments.store_name_of_attachment(row) == store_name for row in other_attachments):
         actions.remove_attachment_file(name, store_name)

@@ -90,14 +90,14 @@ def cancel_delegation(delegation_id: int, *, user: User, now: datetime) -> Deleg
     return delegation
 
 
-def load_delegation_usernames_by_id(rows: Iterable[Delegation]) -> dict[int, str]:
+def delegation_usernames_by_user_id(rows: Iterable[Delegation]) -> dict[int, str]:
     """Return the names of the givers and receivers by id; of those who were deleted none."""
     ids = {person_id for row in rows for person_id in (row.giver_id, row.receiver_id)}
     return dict(User.objects.filter(pk__in=ids).values_list("pk", "username"))
 
 
 def record_delegation_event(event: str, row: Delegation, user: User, now: datetime) -> None:
-    names_by_id = load_delegation_usernames_by_id([row])
+    names_by_id = delegation_usernames_by_user_id([row])
     audit.record_audit_entry(
         event,
         actor=person_actor(user),
@@ -107,12 +107,12 @@ def record_delegation_event(event: str, row: Delegation, user: User, now: dateti
         metadata={
             "giver": names_by_id.get(row.giver_id),
             "receiver": names_by_id.get(row.receiver_id),
-            "starts_at": format_delegation_time(row.starts_at),
-            "ends_at": format_delegation_time(row.ends_at),
+            "starts_at": format_delegation_time_for_audit(row.starts_at),
+            "ends_at": format_delegation_time_for_audit(row.ends_at),
         },
         now=now,
     )
 
 
-def format_delegation_time(value: datetime | str) -> str:
+def format_delegation_time_for_audit(value: datetime | str) -> str:
     return instants.format_canonical_instant(value) if isinstance(value, datetime) else value

@@ -48,7 +48,7 @@ def replace_deciding_rules(
         DecidingRule.objects.all().delete()
         DecidingRule.objects.bulk_create([build_deciding_rule(rule, actor, now) for rule in rows])
         after = deciders.load_decider_book(now)
-        set_two_votes_where_required(after)
+        set_two_votes_on_requests(after)
         audit.record_audit_entry(
             "DECIDING_RULES_SAVED",
             actor=actor,
@@ -74,7 +74,7 @@ def require_existing_deciders(rows: Sequence[DecidingRuleRow], before: DeciderBo
             raise UnprocessableRequest(f"Row {rule.number} names a group that does not exist, or a role.")
 
 
-def set_two_votes_where_required(book: DeciderBook) -> None:
+def set_two_votes_on_requests(book: DeciderBook) -> None:
     stricter = [
         row
         for row in deciders.iterate_requests_without_inputs(

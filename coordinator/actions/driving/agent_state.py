@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.actions.driving import drafts
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.actions.sessions import titles
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.driven_agent_updates import is_valid_usage_amount
 
 MOST_ENTRIES = 500  # of a list that are kept
@@ -18,7 +18,7 @@ Taker = Callable[[RunnerPost, Mapping[str, Any]], None]
 
 def store_agent_plan(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     drafts.finish_agent_draft(post)
-    post.driven.plan = mask_secrets(filter_dict_entries(fields.get("entries")))
+    post.driven.plan = mask_secrets_in_value(filter_dict_entries(fields.get("entries")))
 
 
 def store_agent_mode(post: RunnerPost, fields: Mapping[str, Any]) -> None:
@@ -27,7 +27,7 @@ def store_agent_mode(post: RunnerPost, fields: Mapping[str, Any]) -> None:
         return
     if post.driven.mode is not None:
         drafts.finish_agent_draft(post)
-        post.queue_event("mode_changed", tool_input={"from": post.driven.mode, "to": mode})
+        post.queue_event_for_writing("mode_changed", tool_input={"from": post.driven.mode, "to": mode})
     post.driven.mode = mode
 
 
@@ -66,11 +66,11 @@ def clean_usage_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     usage_fields = {
         name: fields[name] for name in ("used", "size") if is_valid_usage_amount(fields.get(name))
     }
-    cost = parse_reported_cost(fields.get("cost"))
+    cost = parse_cost_fields_or_none(fields.get("cost"))
     return usage_fields if cost is None else {**usage_fields, "cost": cost}
 
 
-def parse_reported_cost(reported: Any) -> dict[str, Any] | None:
+def parse_cost_fields_or_none(reported: Any) -> dict[str, Any] | None:
     """Return a cost as it is kept; None where it names no amount that anything can cost."""
     if not isinstance(reported, Mapping) or not is_valid_usage_amount(reported.get("amount")):
         return None

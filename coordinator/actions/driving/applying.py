@@ -15,8 +15,8 @@ from coordinator.actions.driving import agent_state, calls, drafts
 from coordinator.actions.driving import runner_updates as ours
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.actions.driving.session_runners import (
+    driven_values_by_column,
     lock_or_assign_driven_session,
-    read_driven_columns,
     save_changed_driven_columns,
 )
 from coordinator.models import Runner
@@ -38,21 +38,21 @@ def apply_updates_return_next_number(
     """
     with transaction.atomic(savepoint=False):
         driven = lock_or_assign_driven_session(session_id, runner)
-        before = read_driven_columns(driven)
+        before = driven_values_by_column(driven)
         post = RunnerPost(session_id, run_id or driven.run_id, driven, speech, now)
         for update in updates:
             if update.n == driven.last_n + 1:
-                apply_runner_update(post, update)
+                dispatch_driven_agent_update(post, update)
                 driven.last_n = update.n
             elif update.n > driven.last_n:
                 break
-        post.write_queued_events()
+        post.write_events_return_last_id()
         save_changed_driven_columns(driven, before)
     return driven.last_n + 1
 
 
-def apply_runner_update(post: RunnerPost, update: DrivenAgentUpdate) -> None:
-    post.begin_runner_update(update)
+def dispatch_driven_agent_update(post: RunnerPost, update: DrivenAgentUpdate) -> None:
+    post.set_current_runner_update(update)
     piece = post.speech.words(update.kind, update.fields)
     if piece is not None:
         drafts.append_piece_to_agent_draft(post, piece)
@@ -66,4 +66,6 @@ def apply_runner_update(post: RunnerPost, update: DrivenAgentUpdate) -> None:
     else:
         drafts.finish_agent_draft(post)
         # Never a type of the agent's choice: `session_stop` would end the session, `post_tool` a call.
-        post.queue_event("agent_message", tool_input={"sessionUpdate": update.kind[:200], **update.fields})
+        post.queue_event_for_writing(
+            "agent_message", tool_input={"sessionUpdate": update.kind[:200], **update.fields}
+        )

@@ -8,7 +8,7 @@ from typing import Any
 
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import DrivenCall, Event
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.driven_agent_updates import LONGEST_OUTPUT, ReportedToolCall
 
 
@@ -19,7 +19,7 @@ def apply_driven_call_update(post: RunnerPost, fields: Mapping[str, Any], *, is_
     """
     call_id = fields.get("toolCallId")
     if not isinstance(call_id, str) or not call_id:
-        post.queue_event("tool_call", tool_input=dict(fields))
+        post.queue_event_for_writing("tool_call", tool_input=dict(fields))
         return
     driven_call = DrivenCall.objects.filter(session_id=post.session_id, call_id=call_id).first()
     if driven_call is None and not is_new and record_late_call_result(post, call_id, fields):
@@ -59,7 +59,7 @@ def record_late_call_result(post: RunnerPost, call_id: str, fields: Mapping[str,
         queue_call_result_event(
             post, call_id, replace(call, tool=begun.tool_name or call.tool), begun.tool_input
         )
-        post.write_queued_events()
+        post.write_events_return_last_id()
     return True
 
 
@@ -79,31 +79,31 @@ def sync_call_events(post: RunnerPost, driven_call: DrivenCall) -> None:
 
 
 def begin_driven_call(post: RunnerPost, driven_call: DrivenCall, call: ReportedToolCall) -> None:
-    post.queue_event(
+    post.queue_event_for_writing(
         "pre_tool",
         at=driven_call.began_at,
-        tool_name=mask_secrets(call.tool),
+        tool_name=mask_secrets_in_value(call.tool),
         tool_input=call.tool_input,
         tool_use_id=driven_call.call_id,
         subagent=call.parent,
         extra=call.extra or None,
     )
-    driven_call.event_id = post.write_queued_events()
-    driven_call.told = {**driven_call.told, "begun": snapshot_call_input(call)}
+    driven_call.event_id = post.write_events_return_last_id()
+    driven_call.told = {**driven_call.told, "begun": build_call_input_snapshot(call)}
 
 
-def snapshot_call_input(call: ReportedToolCall) -> list[Any]:
+def build_call_input_snapshot(call: ReportedToolCall) -> list[Any]:
     return [call.tool, call.tool_input]
 
 
 def update_call_input(driven_call: DrivenCall, call: ReportedToolCall) -> None:
     """Update the row if the agent has reported more of the call's input since it began."""
-    if driven_call.event_id is None or driven_call.told.get("begun") == snapshot_call_input(call):
+    if driven_call.event_id is None or driven_call.told.get("begun") == build_call_input_snapshot(call):
         return
     Event.objects.filter(pk=driven_call.event_id).update(
-        tool_name=mask_secrets(call.tool), tool_input=mask_secrets(call.tool_input)
+        tool_name=mask_secrets_in_value(call.tool), tool_input=mask_secrets_in_value(call.tool_input)
     )
-    driven_call.told = {**driven_call.told, "begun": snapshot_call_input(call)}
+    driven_call.told = {**driven_call.told, "begun": build_call_input_snapshot(call)}
 
 
 def end_driven_call(post: RunnerPost, driven_call: DrivenCall, call: ReportedToolCall) -> None:
@@ -113,9 +113,9 @@ def end_driven_call(post: RunnerPost, driven_call: DrivenCall, call: ReportedToo
 
 
 def queue_call_result_event(post: RunnerPost, call_id: str, call: ReportedToolCall, tool_input: Any) -> None:
-    post.queue_event(
+    post.queue_event_for_writing(
         "post_tool",
-        tool_name=mask_secrets(call.tool),
+        tool_name=mask_secrets_in_value(call.tool),
         tool_input=tool_input,
         tool_output=call.output,
         error=call.error,
@@ -124,7 +124,7 @@ def queue_call_result_event(post: RunnerPost, call_id: str, call: ReportedToolCa
     )
 
 
-def delete_unfinished_call_states(post: RunnerPost) -> None:
+def flush_session_call_states(post: RunnerPost) -> None:
     """The turn is over: what is still open has no result. Its rows say so by the turn's end."""
     for driven_call in DrivenCall.objects.filter(
         session_id=post.session_id, ended=False, event_id__isnull=True

@@ -13,7 +13,7 @@ from coordinator.actions.audit import audit
 from coordinator.errors import BadRequest, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.models import DrivenCommand, DrivenSession
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 AGAIN_AFTER = timedelta(seconds=15)  # a command that was sent and not done is sent again
 KINDS = frozenset({"set_mode", "set_model", "set_config", "remove_worktree"})
@@ -64,6 +64,6 @@ def mark_session_command_done(
     """Mark a command as done, or failed with `error`. Return it; None where it was done before."""
     command = DrivenCommand.objects.filter(pk=command_id, session_id=session_id, done_at__isnull=True).first()
     if command is not None:
-        command.done_at, command.error = now, mask_secrets(error)
+        command.done_at, command.error = now, mask_secrets_in_value(error)
         command.save(update_fields=["done_at", "error"])
     return command

@@ -17,11 +17,11 @@ MOST_BLOCKS = 100
 
 def append_piece_to_agent_draft(post: RunnerPost, piece: SpeechPiece) -> None:
     """Add a piece to what is being said; a piece of something else ends what was."""
-    if piece.block is None and extend_draft_text(post.session_id, piece):  # nearly always: one statement
+    if piece.block is None and try_extend_draft_text(post.session_id, piece):  # nearly always: one statement
         return
     draft = Draft.objects.filter(pk=post.session_id).first()
     if draft is not None and not can_extend_draft(draft, piece):
-        convert_agent_draft_to_event(post, draft)
+        replace_draft_with_queued_event(post, draft)
         draft = None
     if draft is None:
         if not piece.text and piece.block is None:
@@ -39,7 +39,7 @@ def append_piece_to_agent_draft(post: RunnerPost, piece: SpeechPiece) -> None:
     draft.save()
 
 
-def extend_draft_text(session_id: str, piece: SpeechPiece) -> bool:
+def try_extend_draft_text(session_id: str, piece: SpeechPiece) -> bool:
     """Add a text to the draft that it continues; say whether there was one."""
     same = Draft.objects.annotate(length=Length("text")).filter(
         pk=session_id, kind=piece.kind, message_id=piece.message_id, length__lt=LONGEST
@@ -56,10 +56,10 @@ def finish_agent_draft(post: RunnerPost) -> None:
     """End the message that the agent was writing."""
     draft = Draft.objects.filter(pk=post.session_id).first()
     if draft is not None:
-        convert_agent_draft_to_event(post, draft)
+        replace_draft_with_queued_event(post, draft)
 
 
-def convert_agent_draft_to_event(post: RunnerPost, draft: Draft) -> None:
+def replace_draft_with_queued_event(post: RunnerPost, draft: Draft) -> None:
     draft.delete()
     blocks: list[dict[str, Any]] = []
     if draft.text.strip():
@@ -68,4 +68,4 @@ def convert_agent_draft_to_event(post: RunnerPost, draft: Draft) -> None:
     blocks += draft.blocks or []
     if blocks:
         role = "user" if draft.kind == "user" else "assistant"
-        post.queue_event("message", at=draft.began_at, role=role, content=blocks)
+        post.queue_event_for_writing("message", at=draft.began_at, role=role, content=blocks)

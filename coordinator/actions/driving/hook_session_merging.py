@@ -11,14 +11,14 @@ from coordinator.identity.actors import system_actor
 from coordinator.identity.keys import LOCAL_PROGRAM
 from coordinator.models import DrivenSession, Event, Run, Runner, Session, SessionWriter
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from coordinator.sessions.reports import is_reported_by_runner
+from coordinator.sessions.reports import is_runner_reported_event_type
 
 LATELY = timedelta(minutes=10)
 MOST_EVENTS = 20  # events of a session that its hooks have only just begun
 WHY = "Its agent is driven by a runner, which reports everything in this session."
 
 
-def replace_hook_sessions_with_driven(driven: DrivenSession, agent_session_id: str, now: datetime) -> bool:
+def try_remove_duplicate_hook_sessions(driven: DrivenSession, agent_session_id: str, now: datetime) -> bool:
     """Remove the sessions that the agent's hooks have just begun, if the runner reports all that is in them.
 
     Return whether the agent's id now belongs to this session. It does not if another driven session has it, or a
@@ -27,7 +27,7 @@ def replace_hook_sessions_with_driven(driven: DrivenSession, agent_session_id: s
     if DrivenSession.objects.filter(agent_session_id=agent_session_id).exclude(pk=driven.pk).exists():
         return False
     namesakes = Session.objects.filter(executor_session_id=agent_session_id).exclude(pk=driven.pk)
-    own = SessionWriter.objects.filter(writer=find_runner_key_name(driven.runner_id)).values("session_id")
+    own = SessionWriter.objects.filter(writer=runner_key_name_or_local(driven.runner_id)).values("session_id")
     if namesakes.exclude(pk__in=own).exists():
         return False
     begun = namesakes.filter(executor_profile__in=AGENT_TITLES, created_at__gt=now - LATELY)
@@ -38,7 +38,7 @@ def replace_hook_sessions_with_driven(driven: DrivenSession, agent_session_id: s
     return True
 
 
-def find_runner_key_name(runner_id: str) -> str:
+def runner_key_name_or_local(runner_id: str) -> str:
     """Return the key under which a runner's hooks make sessions; where keys are off, the local program's."""
     key = Runner.objects.filter(pk=runner_id).values_list("registered_by", flat=True).first()
     return key or LOCAL_PROGRAM.name
@@ -49,6 +49,6 @@ def has_only_runner_events(session: Session) -> bool:
     kinds = list(Event.objects.filter(session=session).values_list("event_type", "role")[: MOST_EVENTS + 1])
     return (
         len(kinds) <= MOST_EVENTS
-        and all(is_reported_by_runner(*kind) for kind in kinds)
+        and all(is_runner_reported_event_type(*kind) for kind in kinds)
         and not Run.objects.filter(session=session).exists()
     )

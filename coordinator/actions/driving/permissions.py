@@ -98,7 +98,7 @@ def record_and_build_question_call(
             for before in question.known_calls:
                 fields = {**before, **fields}
         driven_call = calls.begin_call_awaiting_permission(post, question.call_id, fields)
-        post.write_queued_events()
+        post.write_events_return_last_id()
     call = speech.call(driven_call.told, post.agent_program)
     session = Session.objects.get(pk=question.session_id)
     return ToolCallRequest(
@@ -251,7 +251,7 @@ def load_question_outcome(
         return None
     context = approvals.request_context(row)
     reason = context.reason if context else None
-    added = approvals.additions_of_approval(row)
+    added = approvals.approval_additions_by_name(row)
     if row.status == PermissionRequest.Status.WITHDRAWN:
         outcome, reason = agent_options.CANCELLED, reason or WITHDRAWN
     elif question.elicitation is not None:
@@ -297,7 +297,7 @@ def record_and_build_ruling_answer(
             session_id=call_request.session_id, call_id=call_request.call_id
         ).first()
         if driven_call is None or driven_call.told.get("ruled") != [ruling.decision, ruling.by]:
-            tool_calls.record_policy_ruling(call_request, ruling, actor=actor, now=now)
+            tool_calls.audit_policy_ruling(call_request, ruling, actor=actor, now=now)
             if driven_call is not None:
                 driven_call.told = {**driven_call.told, "ruled": [ruling.decision, ruling.by]}
                 driven_call.save(update_fields=["told"])

@@ -44,13 +44,15 @@ class RunnerPost:
         """The agent's program, as rules and looks know it."""
         return program_name_of_runner_agent(self.driven.agent)
 
-    def begin_runner_update(self, update: DrivenAgentUpdate) -> None:
+    def set_current_runner_update(self, update: DrivenAgentUpdate) -> None:
         """Turn to the next update."""
         at = instants.parse_instant_or_none(update.at)
         self.at = instants.format_canonical_instant(self.now if at is None else at)
         self._n, self._made_count = update.n, 0
 
-    def queue_event(self, event_type: str, *, at: str | None = None, **values: Any) -> DedupedEvent:
+    def queue_event_for_writing(
+        self, event_type: str, *, at: str | None = None, **values: Any
+    ) -> DedupedEvent:
         """Add an event; it is written with the others."""
         event = DedupedEvent(
             event_type=event_type,
@@ -69,7 +71,7 @@ class RunnerPost:
         self._made_count += 1
         return f"{self._n}:{self._made_count}" if self._n else f"{self.at}:{self._made_count}"
 
-    def write_queued_events(self) -> int | None:
+    def write_events_return_last_id(self) -> int | None:
         """Write what waits; return the id of the last event, None where nothing waited."""
         if not self._waiting:
             return None

@@ -18,7 +18,7 @@ from coordinator.actions.driving.agent_state import Taker
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.actions.sessions import notes
 from coordinator.models import DrivenCall, Session
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.driven_agent_updates import LONGEST_OUTPUT
 from coordinator.sessions.reports import MODEL_REQUEST, TURN_END
 
@@ -26,38 +26,38 @@ TURN_OVER = "The turn has ended."
 CANCELLED = "The turn was cancelled."
 
 
-def parse_non_blank_text(value: Any) -> str | None:
+def non_blank_text_or_none(value: Any) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
 def store_agent_info(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Save the agent's own report; fields that it does not name stay."""
     driven = post.driven
-    agent = parse_non_blank_text(fields.get("agent"))
+    agent = non_blank_text_or_none(fields.get("agent"))
     if agent is not None and agent != driven.agent:
         driven.agent = agent
         driven.save(update_fields=["agent"])  # the other updates of the same post already depend on it
-    agent_session_id = parse_non_blank_text(fields.get("agentSessionId"))
+    agent_session_id = non_blank_text_or_none(fields.get("agentSessionId"))
     is_new_session_id = agent_session_id is not None and agent_session_id != driven.agent_session_id
     if (
         agent_session_id is not None
         and is_new_session_id
-        and hook_session_merging.replace_hook_sessions_with_driven(driven, agent_session_id, post.now)
+        and hook_session_merging.try_remove_duplicate_hook_sessions(driven, agent_session_id, post.now)
     ):
         driven.agent_session_id = agent_session_id
         Session.objects.filter(pk=post.session_id).update(executor_session_id=agent_session_id)
     if "worktree" in fields:
-        driven.worktree = parse_non_blank_text(fields["worktree"])
+        driven.worktree = non_blank_text_or_none(fields["worktree"])
     for name, field in (("agentInfo", "agent_info"), ("agentCapabilities", "capabilities")):
         if isinstance(fields.get(name), dict):
             setattr(driven, field, fields[name])
     modes, models = fields.get("modes"), fields.get("models")
     if isinstance(modes, dict):
         driven.mode_choices = modes.get("availableModes")
-        driven.mode = parse_non_blank_text(modes.get("currentModeId")) or driven.mode
+        driven.mode = non_blank_text_or_none(modes.get("currentModeId")) or driven.mode
     if isinstance(models, dict):
         driven.model_choices = models.get("availableModels")
-        driven.model = parse_non_blank_text(models.get("currentModelId")) or driven.model
+        driven.model = non_blank_text_or_none(models.get("currentModelId")) or driven.model
     agent_state.store_agent_config_options(post, fields.get("configOptions"))
     if isinstance(fields.get("commands"), list):
         agent_state.FACTS["available_commands_update"](post, {"availableCommands": fields["commands"]})
@@ -65,10 +65,10 @@ def store_agent_info(post: RunnerPost, fields: Mapping[str, Any]) -> None:
 
 def start_driven_turn(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     drafts.finish_agent_draft(post)
-    post.driven.run_id = post.run_id = parse_non_blank_text(fields.get("runId")) or post.run_id
+    post.driven.run_id = post.run_id = non_blank_text_or_none(fields.get("runId")) or post.run_id
     blocks = post.speech.content(fields.get("prompt"))
     if blocks:
-        post.queue_event("message", role="user", content=blocks)
+        post.queue_event_for_writing("message", role="user", content=blocks)
     if post.run_id is not None:
         notes.mark_prompt_notes_delivered(post.session_id, post.run_id, post.now)
 
@@ -76,16 +76,16 @@ def start_driven_turn(post: RunnerPost, fields: Mapping[str, Any]) -> None:
 def end_driven_turn(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Write what is left to say of the turn: unfinished words and calls, what it took, how it ended."""
     drafts.finish_agent_draft(post)
-    calls.delete_unfinished_call_states(post)
+    calls.flush_session_call_states(post)
     spent = post.speech.usage(fields)
     for model, counts in spent.by_model:
         tokens: dict[str, Any] = dict(counts)
-        post.queue_event(MODEL_REQUEST, model=model or post.driven.model, **tokens)
-    cost = agent_state.parse_reported_cost(spent.cost)
+        post.queue_event_for_writing(MODEL_REQUEST, model=model or post.driven.model, **tokens)
+    cost = agent_state.parse_cost_fields_or_none(spent.cost)
     if cost is not None:
         post.driven.usage = {**(post.driven.usage or {}), "cost": cost}
-    reason = parse_non_blank_text(fields.get("stopReason")) or "ended"
-    post.queue_event(TURN_END, reason=reason)
+    reason = non_blank_text_or_none(fields.get("stopReason")) or "ended"
+    post.queue_event_for_writing(TURN_END, reason=reason)
     post.driven.run_id = None
     notes.queue_notes_as_prompts(post.session_id, post.now)
     permissions.withdraw_open_questions(
@@ -111,25 +111,25 @@ def store_terminal_output(post: RunnerPost, fields: Mapping[str, Any]) -> None:
 
 def record_agent_failure(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     drafts.finish_agent_draft(post)
-    calls.delete_unfinished_call_states(post)
+    calls.flush_session_call_states(post)
     reason, tail = (
-        parse_non_blank_text(fields.get("reason")) or "The agent has failed.",
-        parse_non_blank_text(fields.get("stderrTail")),
+        non_blank_text_or_none(fields.get("reason")) or "The agent has failed.",
+        non_blank_text_or_none(fields.get("stderrTail")),
     )
-    post.queue_event("agent_failed", error=f"{reason}\n\n{tail}" if tail else reason)
-    permissions.withdraw_open_questions(post.session_id, mask_secrets(reason), now=post.now)
+    post.queue_event_for_writing("agent_failed", error=f"{reason}\n\n{tail}" if tail else reason)
+    permissions.withdraw_open_questions(post.session_id, mask_secrets_in_value(reason), now=post.now)
 
 
 def record_unknown_runner_update(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     drafts.finish_agent_draft(post)
     message = fields.get("message")
     stored_message = message if isinstance(message, dict) else {"message": message}
-    post.queue_event("agent_message", tool_input=stored_message)
+    post.queue_event_for_writing("agent_message", tool_input=stored_message)
 
 
 def apply_command_done_update(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     done = commands.mark_session_command_done(
-        post.session_id, str(fields.get("id")), parse_non_blank_text(fields.get("error")), post.now
+        post.session_id, str(fields.get("id")), non_blank_text_or_none(fields.get("error")), post.now
     )
     if done is not None and done.error is None and "remove_worktree" in done.command:
         post.driven.worktree = None
@@ -144,5 +144,5 @@ OURS: dict[str, Taker] = {
     "signalbox/agent_failed": record_agent_failure,
     "signalbox/unknown": record_unknown_runner_update,
     "signalbox/command_done": apply_command_done_update,
-    "signalbox/changes": changes.save_session_change,
+    "signalbox/changes": changes.save_turn_or_session_diff,
 }

@@ -51,13 +51,13 @@ def lock_driven_session(session_id: str) -> DrivenSession | None:
 
 
 def save_changed_driven_columns(driven: DrivenSession, before: Mapping[str, Any]) -> None:
-    """Write what has changed since `read_driven_columns` was noted: most updates change nothing but their number."""
-    changed = [name for name, value in read_driven_columns(driven).items() if value != before[name]]
+    """Write what has changed since `before` was noted: most updates change nothing but their number."""
+    changed = [name for name, value in driven_values_by_column(driven).items() if value != before[name]]
     if changed:
         driven.save(update_fields=changed)
 
 
-def read_driven_columns(driven: DrivenSession) -> dict[str, Any]:
+def driven_values_by_column(driven: DrivenSession) -> dict[str, Any]:
     """Return the row's values by column, without its key."""
     return {
         column.attname: getattr(driven, column.attname)

@@ -55,7 +55,7 @@ def import_database(
     job = ImportJob(source, rejected_rows, now, write, with_policy)
     done = ImportOutcome([])
     with nullcontext() if write else rolled_back_writes.roll_back_writes_of_block(source.folder):
-        with record_import_errors_in_block(job, done):
+        with translate_import_errors_during_block(job, done):
             import_all_tables(job, done, progress)
             if agents_folder is not None:
                 done.outcomes += blueprints.import_blueprint_files(job, agents_folder, progress)
@@ -101,7 +101,7 @@ def save_unknown_table_rows(job: ImportJob, name: str, progress: Progress) -> Ta
 
 
 @contextmanager
-def record_import_errors_in_block(job: ImportJob, done: ImportOutcome) -> Iterator[None]:
+def translate_import_errors_during_block(job: ImportJob, done: ImportOutcome) -> Iterator[None]:
     """Turn what ends an import early into one line, which the audit log and the report have, too."""
     try:
         yield

@@ -23,7 +23,7 @@ from coordinator.importing.blueprint_files import (
 from coordinator.models import Blueprint, Capability
 from coordinator.runs import sealed_servers
 from coordinator.secrets import mask_server_secrets
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 IMPORT = system_actor("import")
 VALUE = "${VALUE}"  # in a dry run, in a value's place: sealing would make a key, which stays as a file
@@ -37,14 +37,14 @@ def import_blueprint_files(job: ImportJob, agents_folder: Path, progress: Progre
         files = list(iterate_blueprint_files(agents_folder, kind))
         outcome = TableOutcome(kind.table, len(files))
         for number, found_file in enumerate(files, 1):
-            import_blueprint_file(job, kind, found_file, outcome)
+            import_blueprint_file_if_new(job, kind, found_file, outcome)
             progress(kind.table, number, len(files))
         if files:
             outcomes.append(outcome)
     return outcomes
 
 
-def import_blueprint_file(
+def import_blueprint_file_if_new(
     job: ImportJob, kind: FileKind, found_file: BlueprintFile, outcome: TableOutcome
 ) -> None:
     if found_file.problem:
@@ -170,5 +170,5 @@ def mask_blueprint_file_values(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if name.endswith(".mcp.json") and isinstance(value, dict):
             shown_values[name] = {**value, "mcpServers": mask_server_secrets(value.get("mcpServers"))}
-    masked_values: dict[str, Any] = mask_secrets(shown_values)
+    masked_values: dict[str, Any] = mask_secrets_in_value(shown_values)
     return masked_values

@@ -31,7 +31,7 @@ NAMED_VALUES = {"plugin_configs": ("config_key", "config_value"), "plugin_data":
 
 
 @lru_cache(maxsize=64)
-def find_masked_columns(table: str) -> frozenset[str]:
+def find_table_columns_to_mask(table: str) -> frozenset[str]:
     """Return a table's columns that are masked before they are stored."""
     listed = secret_columns.COLUMNS.get(model_name_of_table(table), {})
     names = set(listed.get(secret_columns.MASKED, "").split())
@@ -45,20 +45,20 @@ def is_masking_on() -> bool:
     return bool(settings.MASK_SECRETS)
 
 
-def mask_row_in_place(table: str, row: Row) -> int:
+def mask_row_and_count_secrets(table: str, row: Row) -> int:
     """Mask what of a row would be masked at the endpoints, in place; return how many secrets."""
     if not is_masking_on():
         return 0
     mask = SecretMasker(judged=table in JUDGED)
-    for name in find_row_masked_columns(table, row):
+    for name in find_row_columns_to_mask(table, row):
         row[name] = mask_row_text(table, row, name, mask)
     return mask.count
 
 
-def find_row_masked_columns(table: str, row: Row) -> Collection[str]:
+def find_row_columns_to_mask(table: str, row: Row) -> Collection[str]:
     if table == "chat_messages" and row.get("source") != "agent":
         return ()  # what people say, the agent must read as it was said
-    names = [name for name in find_masked_columns(table) if isinstance(row.get(name), str)]
+    names = [name for name in find_table_columns_to_mask(table) if isinstance(row.get(name), str)]
     if table == "runs" and row.get("status") in OPEN:
         names = [name for name in names if name != "prompt"]
     return names
@@ -111,7 +111,7 @@ def mask_imported_block(number: int, block: Any, mask: SecretMasker) -> Any:
 
 def mask_rejected_row(table: str, row: Mapping[str, Any]) -> Row:
     """Return a row as it is kept aside: where the endpoints mask its table, with no secret in any text."""
-    if not is_masking_on() or not find_masked_columns(table):
+    if not is_masking_on() or not find_table_columns_to_mask(table):
         return dict(row)
     mask = SecretMasker()
     masked_row = {
@@ -123,9 +123,9 @@ def mask_rejected_row(table: str, row: Mapping[str, Any]) -> Row:
     return masked_row
 
 
-def normalize_masked_row(table: str, row: Row) -> Row:
+def normalize_masks_for_comparison(table: str, row: Row) -> Row:
     """Return a row with each secret and each mask as the same words, whatever the key and the setting are."""
-    names = find_row_masked_columns(table, row)
+    names = find_row_columns_to_mask(table, row)
     if not names:
         return row
     mask = SecretMasker(judged=table in JUDGED)

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import connection
 
-from coordinator.engine.values import adapt_text_values
+from coordinator.engine.values import adapt_values_for_text_column
 
 AT_ONCE = 400  # values in one statement
 
@@ -18,24 +18,25 @@ def read_table_columns(table: str) -> list[str]:
         return [column.name for column in connection.introspection.get_table_description(cursor, table)]
 
 
-def select_table_rows(
+def select_target_table_rows(
     table: str, names: Sequence[str], column: str, values: Sequence[Any] | None
 ) -> list[tuple[Any, ...]]:
     """Return columns of the rows whose `column` is one of `values`, or of all rows."""
     sql = f'SELECT {quote_column_names(names)} FROM "{table}"'  # names of ours  # noqa: S608
     if values is None:
-        return fetch_all_rows(sql, [])
+        return execute_sql_and_fetch_all(sql, [])
     storable_values = [value for value in values if isinstance(value, str | int) and "\0" not in str(value)]
     selected: list[tuple[Any, ...]] = []
     for start in range(0, len(storable_values), AT_ONCE):
         part = storable_values[start : start + AT_ONCE]
-        selected += fetch_all_rows(
-            f'{sql} WHERE "{column}" IN ({", ".join(["%s"] * len(part))})', list(adapt_text_values(part))
+        selected += execute_sql_and_fetch_all(
+            f'{sql} WHERE "{column}" IN ({", ".join(["%s"] * len(part))})',
+            list(adapt_values_for_text_column(part)),
         )
     return selected
 
 
-def fetch_all_rows(sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
+def execute_sql_and_fetch_all(sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return list(cursor.fetchall())

@@ -28,7 +28,7 @@ from coordinator.models.audit import AUDIT_RETENTION
 from coordinator.models.fields import dump_compact_json
 from coordinator.policy.requests.approvals import APPROVED
 from coordinator.runs.statuses import OPEN
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.events import CONTEXT_COLUMNS
 
 MOST_LENGTH = 4_096  # of a path
@@ -54,15 +54,17 @@ class PluginImport(TableImport):
 
     def clear_plugin_permissions(self, candidates: Iterable[ImportCandidate]) -> None:
         for candidate in candidates:
-            if not self.job.with_policy and parse_imported_list(candidate.row.get("allowed_permissions")):
+            if not self.job.with_policy and parse_imported_list_or_none(
+                candidate.row.get("allowed_permissions")
+            ):
                 self.disarmed += 1
                 candidate.row["allowed_permissions"] = dump_compact_json([])
 
     def build_seed_replacement_row(self, row: Row, stored_row: Row) -> Row:
         """Return the owner's row, with no permission that the seed has not."""
         foreign_row, seeded = (
-            parse_imported_list(row.get("allowed_permissions")),
-            parse_imported_list(stored_row.get("allowed_permissions")) or [],
+            parse_imported_list_or_none(row.get("allowed_permissions")),
+            parse_imported_list_or_none(stored_row.get("allowed_permissions")) or [],
         )
         if self.job.with_policy or foreign_row is None or set(map(str, foreign_row)) <= set(map(str, seeded)):
             return row
@@ -128,7 +130,7 @@ class ServerImport(TableImport):
                 at,
             ]
             for server_row in candidates
-            for name, value in (parse_environment_variables(server_row.raw.get("env")) or {}).items()
+            for name, value in (parse_environment_variables_or_none(server_row.raw.get("env")) or {}).items()
         ]
         with connection.cursor() as cursor:
             cursor.executemany(
@@ -145,7 +147,7 @@ class ServerImport(TableImport):
         return credentials.seal_credential(server, "env", name, value) if self.job.write else ""
 
     def save_values_without_column(self, row: Row, rest: Row) -> None:
-        if parse_environment_variables(rest.get("env")) is not None:
+        if parse_environment_variables_or_none(rest.get("env")) is not None:
             rest = {**rest, "env": None}
         super().save_values_without_column(row, rest)
 
@@ -217,7 +219,7 @@ class MessageImport(TableImport):
         message_ids = [
             [message_row.row["id"], parent, index]
             for message_row in candidates
-            for parent, index in [parse_message_branch(message_row.raw)]
+            for parent, index in [parse_parent_and_branch_index(message_row.raw)]
             if parent is not None or index
         ]
         with connection.cursor() as cursor:
@@ -229,7 +231,7 @@ class MessageImport(TableImport):
             )
 
     def save_values_without_column(self, row: Row, rest: Row) -> None:
-        parent, index = parse_message_branch(rest)
+        parent, index = parse_parent_and_branch_index(rest)
         placed = {
             name: None
             for name, value in (("parent_id", parent), ("branch_index", index))
@@ -269,13 +271,13 @@ class AttachmentImport(TableImport):
     def import_deferred_rows(self) -> None:
         """Copy each file, then write its row."""
         for row_import in self.with_files:
-            if self.copy_attachment_from_source(row_import):
+            if self.try_copy_attachment_from_source(row_import):
                 with transaction.atomic():
                     written = self.insert_candidates([row_import])
                     self.process_rows_after_insert(written, written)
         self.with_files = []
 
-    def copy_attachment_from_source(self, candidate: ImportCandidate) -> bool:
+    def try_copy_attachment_from_source(self, candidate: ImportCandidate) -> bool:
         disk_path = str(candidate.row.get("disk_path") or "")
         path = self.job.source.find_attachment_file(disk_path) if len(disk_path) <= MOST_LENGTH else None
         if path is None:
@@ -284,7 +286,7 @@ class AttachmentImport(TableImport):
         try:
             with path.open("rb") as file:
                 if self.job.write:
-                    stored_file = attachment_actions.store_attachment_file(
+                    stored_file = attachment_actions.store_and_fingerprint_attachment_file(
                         file, str(candidate.row.get("mime_type") or "")
                     )
                     candidate.row["disk_path"], self.written_files[stored_file.name] = (
@@ -349,7 +351,7 @@ class RunImport(TableImport):
     def fill_columns_from_source(self, raw: Row, row: Row) -> None:
         if "parameters" not in raw or row.get("prompt") is not None:
             return
-        parameters = parse_imported_object(raw["parameters"])
+        parameters = parse_imported_object_or_none(raw["parameters"])
         prompt = None if parameters is None else parameters.get("prompt")
         row["prompt"] = prompt if isinstance(prompt, str) else ""
         if parameters is not None:
@@ -365,11 +367,11 @@ class RunImport(TableImport):
             [
                 server_row.row["run_id"],
                 dump_compact_json(
-                    parameters if server_row.row.get("status") in OPEN else mask_secrets(parameters)
+                    parameters if server_row.row.get("status") in OPEN else mask_secrets_in_value(parameters)
                 ),
             ]
             for server_row in candidates
-            if (parameters := parse_imported_object(server_row.raw.get("parameters"))) is not None
+            if (parameters := parse_imported_object_or_none(server_row.raw.get("parameters"))) is not None
             and set(parameters) != {"prompt"}
         ]
         self.with_parameters += len(run_ids)
@@ -398,7 +400,7 @@ class EventImport(TableImport):
         if row.setdefault("tool_output") is not None or all(value is None for value in results.values()):
             return
         data = results["result_data"]
-        parsed = parse_imported_json(data)
+        parsed = parse_imported_json_or_none(data)
         if isinstance(results["result_text"], str | None) and (data is None or parsed is not None):
             row["tool_output"] = dump_compact_json(
                 {"result_text": results["result_text"], "result_data": parsed}
@@ -412,7 +414,7 @@ class EventImport(TableImport):
             "events",
             names,
             [
-                (list(candidate.row.values()), build_imported_context(candidate, received))
+                (list(candidate.row.values()), imported_event_context_values(candidate, received))
                 for candidate in candidates
             ],
             second_table="event_context",
@@ -421,7 +423,7 @@ class EventImport(TableImport):
         )
 
 
-def build_imported_context(candidate: ImportCandidate, received: int) -> list[Any]:
+def imported_event_context_values(candidate: ImportCandidate, received: int) -> list[Any]:
     at = (
         instants.parse_instant_or_none(candidate.row["timestamp"]) if candidate.row.get("timestamp") else None
     )
@@ -435,9 +437,9 @@ def build_imported_context(candidate: ImportCandidate, received: int) -> list[An
     return [context.get(name) for name in CONTEXT_COLUMNS]
 
 
-def parse_environment_variables(env: Any) -> dict[str, str] | None:
+def parse_environment_variables_or_none(env: Any) -> dict[str, str] | None:
     """Return the variables of a server's environment, which is JSON: an object, or a list of `NAME=value`."""
-    parsed = parse_imported_json(env)
+    parsed = parse_imported_json_or_none(env)
     if isinstance(parsed, list) and all(isinstance(variable, str) and "=" in variable for variable in parsed):
         parsed = dict(variable.split("=", 1) for variable in parsed)
     if not isinstance(parsed, dict):
@@ -450,27 +452,27 @@ def parse_environment_variables(env: Any) -> dict[str, str] | None:
     return None if any("\0" in f"{name}{value}" for name, value in extra.items()) else extra
 
 
-def parse_message_branch(raw: Mapping[str, Any]) -> tuple[str | None, int]:
+def parse_parent_and_branch_index(raw: Mapping[str, Any]) -> tuple[str | None, int]:
     """Return the message that a message answers, and which of its answers it is, from 0; what is odd is left."""
     parent, index = raw.get("parent_id"), raw.get("branch_index")
     fits = isinstance(parent, str) and "\0" not in parent
     return (str(parent) if fits else None), (index if isinstance(index, int) else 0)
 
 
-def parse_imported_json(text: Any) -> Any:
+def parse_imported_json_or_none(text: Any) -> Any:
     try:
         return json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         return None
 
 
-def parse_imported_object(text: Any) -> dict[str, Any] | None:
-    parsed = parse_imported_json(text)
+def parse_imported_object_or_none(text: Any) -> dict[str, Any] | None:
+    parsed = parse_imported_json_or_none(text)
     return parsed if isinstance(parsed, dict) else None
 
 
-def parse_imported_list(text: Any) -> list[Any] | None:
-    parsed = parse_imported_json(text)
+def parse_imported_list_or_none(text: Any) -> list[Any] | None:
+    parsed = parse_imported_json_or_none(text)
     return parsed if isinstance(parsed, list) else None
 
 

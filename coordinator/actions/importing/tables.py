@@ -18,7 +18,7 @@ from django.db import DataError, IntegrityError, connection, transaction
 from coordinator.actions.importing import masks, rows
 from coordinator.actions.importing.outcomes import TableOutcome
 from coordinator.importing import column_conversion, seeds
-from coordinator.importing.import_files import RejectedRows, json_value_or_raw_bytes, restore_raw_bytes_in_row
+from coordinator.importing.import_files import RejectedRows, restore_raw_bytes_in_row, value_for_json_or_bytes
 from coordinator.importing.source_database import TABLES, ImportableTable, Row, SourceDatabase
 
 Progress = Callable[[str, int, int], object]
@@ -137,7 +137,7 @@ class TableImport:
         candidates = [candidate for raw in batch if (candidate := self.convert_and_report_import_row(raw))]
         candidates = self.skip_rows_without_parents(self.restrict_incoming_rows(candidates))
         present: list[ImportCandidate] = []
-        wanted_rows = self.restrict_new_rows(self.split_off_known_rows(candidates, present))
+        wanted_rows = self.restrict_new_rows(self.filter_new_rows_collecting_present(candidates, present))
         loose = [
             dict(one.row) for one in wanted_rows if any(one.row.get(c) is not None for c in self.table.loose)
         ]
@@ -166,7 +166,7 @@ class TableImport:
                 raw, f"it has no {next(name for name in self.table.key if row[name] is None)}"
             )
             return None
-        masked = masks.mask_row_in_place(self.table.name, row)
+        masked = masks.mask_row_and_count_secrets(self.table.name, row)
         self.report_value_changes(row, changes)
         self.save_values_without_column(row, rest)
         return ImportCandidate(raw, row, masked)
@@ -177,9 +177,9 @@ class TableImport:
             was = masks.mask_rejected_row(self.table.name, {**row, name: value})[name]
             self.save_rejected_row(
                 f"{name} {column}",
-                key=self.row_key_values(row),
+                key=self.row_key_values_by_name(row),
                 column=name,
-                was=json_value_or_raw_bytes(was),
+                was=value_for_json_or_bytes(was),
             )
 
     def save_values_without_column(self, row: Row, rest: Row) -> None:
@@ -189,10 +189,12 @@ class TableImport:
             self.homeless_values.update(unplaced.keys())
             unplaced = masks.mask_rejected_row(self.table.name, unplaced)
             self.save_rejected_row(
-                "no column here", key=self.row_key_values(row), values=restore_raw_bytes_in_row(unplaced)
+                "no column here",
+                key=self.row_key_values_by_name(row),
+                values=restore_raw_bytes_in_row(unplaced),
             )
 
-    def row_key_values(self, row: Row) -> Row:
+    def row_key_values_by_name(self, row: Row) -> Row:
         names = self.table.key or tuple(
             c for c in ("session_id", "event_type", "timestamp", "agent_id") if c in row
         )
@@ -221,13 +223,13 @@ class TableImport:
             candidates = [candidate for candidate in candidates if candidate.row[column] in existing_ids]
         return candidates
 
-    def split_off_known_rows(
+    def filter_new_rows_collecting_present(
         self, candidates: list[ImportCandidate], present: list[ImportCandidate]
     ) -> list[ImportCandidate]:
-        by = self.split_off_known_rows_by_key if self.table.key else self.split_off_known_rows_by_content
+        by = self.filter_new_rows_by_key if self.table.key else self.filter_new_rows_by_content
         return by(candidates, present)
 
-    def split_off_known_rows_by_key(
+    def filter_new_rows_by_key(
         self, candidates: list[ImportCandidate], present: list[ImportCandidate]
     ) -> list[ImportCandidate]:
         if not candidates:
@@ -236,7 +238,7 @@ class TableImport:
         compared = [c for c in candidates[0].row if c != "disk_path"]
         stored = {
             tuple(row[name] for name in keys): row
-            for key_row in rows.select_table_rows(
+            for key_row in rows.select_target_table_rows(
                 self.table.name, compared, keys[0], [candidate.row[keys[0]] for candidate in candidates]
             )
             for row in [self.normalize_row_for_comparison(dict(zip(compared, key_row, strict=True)))]
@@ -285,7 +287,7 @@ class TableImport:
         self.outcome.replaced += 1
         present.append(candidate)
 
-    def split_off_known_rows_by_content(
+    def filter_new_rows_by_content(
         self, candidates: list[ImportCandidate], present: list[ImportCandidate]
     ) -> list[ImportCandidate]:
         new = []
@@ -304,7 +306,7 @@ class TableImport:
 
     def count_existing_row_digests(self, names: list[str], group: Any = None) -> Counter[bytes]:
         """Count what is here already, as digests: rows without a key are the same if all they hold is."""
-        content_rows = rows.select_table_rows(
+        content_rows = rows.select_target_table_rows(
             self.table.name, names, self.table.group, [group] if self.table.group else None
         )
         return Counter(
@@ -322,7 +324,7 @@ class TableImport:
             name: column_conversion.normalize_value_for_comparison(value, self.kinds[name])
             for name, value in row.items()
         }
-        return masks.normalize_masked_row(self.table.name, same)
+        return masks.normalize_masks_for_comparison(self.table.name, same)
 
     def row_label(self, row: Row) -> str:
         key = self.table.key or tuple(c for c in ("session_id", "timestamp", "agent_id") if c in row)
@@ -375,7 +377,10 @@ class TableImport:
         if row[column] not in existing_ids:
             self.outcome.notes.append(f"{self.row_label(row)} was imported without its parent {row[column]}.")
             self.save_rejected_row(
-                "there is no such parent", key=self.row_key_values(row), column=column, was=row[column]
+                "there is no such parent",
+                key=self.row_key_values_by_name(row),
+                column=column,
+                was=row[column],
             )
             return
         key = self.table.key[0]
@@ -393,14 +398,18 @@ class TableImport:
             self.outcome.notes.append(
                 f"{self.outcome.masked:,} secrets are masked, as in all that programs report."
             )
-        elif not masks.is_masking_on() and masks.find_masked_columns(self.table.name) and self.outcome.added:
+        elif (
+            not masks.is_masking_on()
+            and masks.find_table_columns_to_mask(self.table.name)
+            and self.outcome.added
+        ):
             self.outcome.notes.append("Secrets are not masked: SIGNALBOX_MASK_SECRETS is off.")
 
 
 def find_existing_row_ids(table: str, ids: set[Any]) -> set[Any]:
     """Return those of the ids that a table of ours has."""
     key = next(one.key[0] for one in TABLES if one.name == table)
-    return {row[0] for row in rows.select_table_rows(table, [key], key, list(ids))}
+    return {row[0] for row in rows.select_target_table_rows(table, [key], key, list(ids))}
 
 
 def format_database_error(problem: Exception) -> str:

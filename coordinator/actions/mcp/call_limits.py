@@ -64,7 +64,7 @@ def save_call_limits(
             raise NotFound("This tool no longer exists.")
         rows = McpCallLimit.objects.filter(server_id=server_id, tool_name=tool_name)
         row = rows.first()
-        before = build_call_limit_settings(row)
+        before = call_limit_settings_of_row(row)
         if before == new:
             return False
         if new == NOTHING_SET:
@@ -91,7 +91,7 @@ def save_call_limits(
     return True
 
 
-def build_call_limit_settings(row: McpCallLimit | None) -> CallLimitSettings:
+def call_limit_settings_of_row(row: McpCallLimit | None) -> CallLimitSettings:
     """Return what a row says."""
     if row is None:
         return NOTHING_SET

@@ -39,7 +39,7 @@ from coordinator.models.gateway import CallState
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests import policy_in_force
 from coordinator.policy.requests.approvals import PermissionSubject
-from coordinator.policy.requests.question_requests import seal_elicitation_address
+from coordinator.policy.requests.question_requests import build_sealed_address_metadata
 from coordinator.policy.requests.questions import (
     ANSWERED,
     ELICITATION,
@@ -98,7 +98,7 @@ def build_elicitation_key(
     return rules.hash_json_parts("elicitation", gateway_session, server_id, upstream_session, number)
 
 
-def request_elicitation_unless_denied(
+def open_elicitation_unless_denied(
     elicitation: ElicitationRequest, *, until: datetime, now: datetime
 ) -> OpenElicitation | None:
     """Put the question before people; None where a rule denies that, which is audited.
@@ -114,7 +114,7 @@ def request_elicitation_unless_denied(
         elicitation.caller,
     )
     if ruling.decision == DENY:
-        record_denied_elicitation(elicitation, ruling, now)
+        audit_denied_elicitation(elicitation, ruling, now)
         return None
     with transaction.atomic():
         is_findable = (
@@ -133,7 +133,7 @@ def request_elicitation_unless_denied(
                     "tool_use_id": elicitation.timeline_call_id,
                     "client": elicitation.client or None,
                 }
-                | seal_elicitation_address(elicitation.params),
+                | build_sealed_address_metadata(elicitation.params),
                 session_id=elicitation.session_id,
                 agent_id=elicitation.caller.agent_id,
                 event_id=elicitation.event_id,
@@ -151,7 +151,7 @@ def request_elicitation_unless_denied(
     return OpenElicitation(row.pk, row.request_id, approval_url(row), is_findable)
 
 
-def record_denied_elicitation(elicitation: ElicitationRequest, ruling: Ruling, now: datetime) -> None:
+def audit_denied_elicitation(elicitation: ElicitationRequest, ruling: Ruling, now: datetime) -> None:
     if denials.should_skip_denial_of_key_over_quota(DENIED, elicitation.actor, now):
         return
     audit.record_audit_entry(
@@ -186,7 +186,7 @@ def find_elicitation_result(
         return {"action": DECLINE}
     if row.status == PermissionRequest.Status.WITHDRAWN and context is not None:
         return {} if context.reason == ANSWERED_BY_CLIENT else {"action": CANCEL}
-    stored = rules.additions_of_approval(row).get(ANSWERED)
+    stored = rules.approval_additions_by_name(row).get(ANSWERED)
     if row.status != PermissionRequest.Status.APPROVED or stored is None:
         return {"action": CANCEL}
     return build_accept_or_cancel_result(params, stored)

@@ -93,7 +93,7 @@ def policy_page_url(denial: Ruling) -> str:
 def find_undelivered_call_marking_lost(binding: CallBinding, now: datetime) -> GatewayCall | None:
     """Return the same call as it was begun before and not handed over: it runs, has a result, or is lost."""
     call = filter_same_undelivered_calls(binding, now).order_by("-created_at").first()
-    return call if call is None else mark_call_lost_if_worker_gone(call, binding=binding, now=now)
+    return call if call is None else reload_call_marking_lost(call, binding=binding, now=now)
 
 
 def filter_same_undelivered_calls(binding: CallBinding, now: datetime) -> QuerySet[GatewayCall]:
@@ -107,9 +107,7 @@ def filter_same_undelivered_calls(binding: CallBinding, now: datetime) -> QueryS
     )
 
 
-def mark_call_lost_if_worker_gone(
-    call: GatewayCall, *, binding: CallBinding | None, now: datetime
-) -> GatewayCall:
+def reload_call_marking_lost(call: GatewayCall, *, binding: CallBinding | None, now: datetime) -> GatewayCall:
     """Return the call, marked as lost where it runs in a process that is gone, or for longer than it may."""
     over = isinstance(call.run_until, datetime) and call.run_until <= now
     if call.state != CallState.RUNNING or not (over or workers.is_worker_known_to_have_ended(call.worker)):
@@ -124,7 +122,7 @@ def mark_call_lost(call_id: str, reason: str, *, binding: CallBinding | None, no
         running = GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING)
         if running.update(state=CallState.LOST, ended_at=now, message=None):
             call = GatewayCall.objects.get(pk=call_id)
-            record_gateway_call_event("MCP_CALL_LOST", call, "failure", reason, now, binding=binding)
+            audit_gateway_call_event("MCP_CALL_LOST", call, "failure", reason, now, binding=binding)
 
 
 def request_person_approval(
@@ -208,7 +206,7 @@ def request_approval_unless_call_begun(
             save_waiting_call(binding, origin, person_request, *known_call, now=now)
     if known_call is not None and is_call_cancelled_early(origin, known_call[1], now):
         # Looked at once more now that the call can be found: a cancellation is noted first and looks for calls then.
-        cancel_waiting_call(origin.gateway_session or "", known_call[1], binding.by, now=now)
+        try_cancel_waiting_call(origin.gateway_session or "", known_call[1], binding.by, now=now)
         raise CallCancelled
     return person_request
 
@@ -255,7 +253,7 @@ def raise_if_call_cancelled(call_id: str) -> None:
         raise CallCancelled
 
 
-def cancel_call_or_record_cancellation(
+def cancel_existing_or_future_call(
     gateway_session: str,
     number: Any,
     actor: Actor,
@@ -265,11 +263,11 @@ def cancel_call_or_record_cancellation(
     keeps_card: bool = False,
     now: datetime,
 ) -> bool:
-    """Cancel a call as `cancel_waiting_call` does; one that is not there yet will be as soon as people are to be asked.
+    """Cancel a call as `try_cancel_waiting_call` does; one that is not there yet, as soon as people are to be asked.
 
     Two requests of a client may be taken in in any order, and by two processes.
     """
-    note = build_cancellation_before_call(
+    note = build_early_cancellation_row(
         new_gateway_call_id(),
         key_id=key_id,
         agent_id=agent_id,
@@ -278,13 +276,13 @@ def cancel_call_or_record_cancellation(
         now=now,
     )
     note.save(force_insert=True)
-    is_found = cancel_waiting_call(gateway_session, number, actor, keeps_card=keeps_card, now=now)
+    is_found = try_cancel_waiting_call(gateway_session, number, actor, keeps_card=keeps_card, now=now)
     if is_found:
         GatewayCall.objects.filter(pk=note.pk).delete()
     return is_found
 
 
-def build_cancellation_before_call(
+def build_early_cancellation_row(
     call_id: str,
     *,
     key_id: int,
@@ -318,7 +316,7 @@ def is_call_cancelled_early(origin: CallOrigin, number: Any, now: datetime) -> b
     return any(decrypt_client_request_id(cancellation) == json.dumps(number) for cancellation in noted)
 
 
-def cancel_waiting_call(
+def try_cancel_waiting_call(
     gateway_session: str, number: Any, actor: Actor, *, keeps_card: bool = False, now: datetime
 ) -> bool:
     """Cancel the call for which a client waits under its id `number`, so that it is not begun; False for none.
@@ -349,7 +347,7 @@ def close_request_if_unawaited(call: GatewayCall, actor: Actor, reason: str, now
 
 def decrypt_client_request_id(call: GatewayCall) -> str | None:
     try:
-        return decrypt_call_data(call.message).decode()
+        return decrypt_call_bytes(call.message).decode()
     except NotFound:
         return None
 
@@ -378,11 +376,11 @@ def begin_approved_call_or_return_ruling(
     nothing is taken: another approval of the same is for another call.
     """
     with transaction.atomic():
-        server, ruling = evaluate_and_audit_call_policy(attempt, now)
+        server, ruling = load_server_and_audited_ruling(attempt, now)
         if server is None or ruling.decision == DENY:
             return ruling
         if ruling.decision == ASK and (
-            stale := consume_approval_or_explain(attempt, ruling, server, request_id, now)
+            stale := consume_approval_or_return_reason(attempt, ruling, server, request_id, now)
         ):
             return replace(ruling, reason=stale)
         if ruling.decision != ASK:
@@ -394,7 +392,7 @@ def begin_approved_call_or_return_ruling(
     return None
 
 
-def evaluate_and_audit_call_policy(
+def load_server_and_audited_ruling(
     attempt: CallAttempt, now: datetime
 ) -> tuple[UpstreamServer | None, Ruling]:
     """Return the call's server and what policy says of the call at this instant; a denial is audited."""
@@ -427,11 +425,11 @@ def evaluate_and_audit_call_policy(
             moment=moment,
         )
     if ruling.decision == DENY:
-        record_call_denial(binding, ruling, attempt.origin, now=now)
+        audit_call_denial(binding, ruling, attempt.origin, now=now)
     return server, ruling
 
 
-def consume_approval_or_explain(
+def consume_approval_or_return_reason(
     attempt: CallAttempt, ruling: Ruling, server: UpstreamServer, request_id: str, now: datetime
 ) -> str:
     """Take the approval; return why it does not count for this call, or nothing."""
@@ -454,7 +452,7 @@ def describe_call_change(binding: CallBinding, ruling: Ruling, server: UpstreamS
 
 
 def consume_call_approval(attempt: CallAttempt, request_id: str, now: datetime) -> bool:
-    return approvals.consume_request_verdict(
+    return approvals.try_consume_request_verdict(
         request_id,
         actor=attempt.binding.by,
         call=attempt.binding.approval_subject.subject_digest,
@@ -487,7 +485,7 @@ def close_request_allowed_by_policy(
     """
     with transaction.atomic():
         request = rows.lock_permission_request(request_id)
-        original_question = replace(attempt, binding=restore_original_call_binding(attempt.binding, request))
+        original_question = replace(attempt, binding=build_original_call_binding(attempt.binding, request))
         if original_question.binding.approval_question_digest != key:
             return QuestionOutcome.ANOTHER, request
         if rules.current_request_state(request, now).waiting:
@@ -504,7 +502,7 @@ def close_request_allowed_by_policy(
     return QuestionOutcome.DENIED if is_denied else QuestionOutcome.CLOSED, request
 
 
-def restore_original_call_binding(binding: CallBinding, request: PermissionRequest) -> CallBinding:
+def build_original_call_binding(binding: CallBinding, request: PermissionRequest) -> CallBinding:
     """Return the call with the definition and the policy with which a person was asked about it."""
     metadata = request.metadata if isinstance(request.metadata, dict) else {}
     definition, policy = metadata.get("definition_sha256"), metadata.get("policy_version")
@@ -524,7 +522,7 @@ def is_call_state_current(binding: CallBinding, state: WaitState | ContinuationS
     request = PermissionRequest.objects.filter(request_id=state.request_id).first()
     return (
         request is not None
-        and restore_original_call_binding(binding, request).approval_question_digest == state.key
+        and build_original_call_binding(binding, request).approval_question_digest == state.key
     )
 
 
@@ -607,7 +605,9 @@ def filter_local_calls(calls: QuerySet[GatewayCall]) -> QuerySet[GatewayCall]:
     return calls.filter(worker=None, is_task=False, gateway_session=None)
 
 
-def request_local_call_approval(attempt: CallAttempt, ruling: Ruling, *, now: datetime) -> PermissionRequest:
+def request_agent_local_call_approval(
+    attempt: CallAttempt, ruling: Ruling, *, now: datetime
+) -> PermissionRequest:
     """Put a local call to people, as `request_person_approval` does, and record that it waits.
 
     Raises CallCancelled where its client has cancelled it.
@@ -648,7 +648,7 @@ def cancel_local_call_before_start(
     """
     cancelled = {"state": CallState.CANCELLED, "ended_at": now, "delivered_at": now}
     with suppress(IntegrityError), transaction.atomic():
-        build_cancellation_before_call(call_id, key_id=key_id, agent_id=agent_id, now=now).save(
+        build_early_cancellation_row(call_id, key_id=key_id, agent_id=agent_id, now=now).save(
             force_insert=True
         )
         return None
@@ -709,7 +709,7 @@ def restore_unused_local_approval(attempt: CallAttempt, *, now: datetime) -> Non
         undo_call_start(attempt.call_id, now=now)
 
 
-def end_local_call(call_id: str, *, key_id: int, agent_id: str, now: datetime) -> GatewayCall:
+def require_and_end_local_call(call_id: str, *, key_id: int, agent_id: str, now: datetime) -> GatewayCall:
     """Note that a call has ended that its agent's own machine sent; return it. Raises NotFound, Conflict."""
     call = GatewayCall.objects.filter(pk=call_id, key_id=key_id, agent_id=agent_id, worker=None).first()
     if call is None or call.started_at is None:
@@ -736,25 +736,25 @@ def create_call_task(attempt: CallAttempt, request_id: str, message: bytes, *, n
     return call
 
 
-def require_call_task(call_id: str, *, key_id: int, agent_id: str, now: datetime) -> GatewayCall:
+def require_call_task_marking_lost(call_id: str, *, key_id: int, agent_id: str, now: datetime) -> GatewayCall:
     """Return a task of this caller. Raises NotFound."""
     call = GatewayCall.objects.filter(pk=call_id, is_task=True, key_id=key_id, agent_id=agent_id).first()
     if call is None:
         raise NotFound("There is no such task.")
-    return mark_call_lost_if_worker_gone(call, binding=None, now=now)
+    return reload_call_marking_lost(call, binding=None, now=now)
 
 
-def decrypt_call_task_request(call: GatewayCall) -> bytes:
+def decrypt_task_request_bytes(call: GatewayCall) -> bytes:
     """Return the request that a task keeps. Raises NotFound where it cannot be opened any more."""
-    return decrypt_call_data(call.message)
+    return decrypt_call_bytes(call.message)
 
 
-def decrypt_call_response(call: GatewayCall) -> bytes:
+def require_decrypted_call_response(call: GatewayCall) -> bytes:
     """Return the response that the server gave. Raises NotFound where it was not kept."""
-    return decrypt_call_data(call.result)
+    return decrypt_call_bytes(call.result)
 
 
-def decrypt_call_data(sealed: str | None) -> bytes:
+def decrypt_call_bytes(sealed: str | None) -> bytes:
     try:
         return unseal_for_purpose(SEALED_AS, (sealed or "").encode())
     except ValueError:
@@ -780,7 +780,7 @@ def encrypt_call_data(call_data: bytes) -> str:
     return seal_for_purpose(SEALED_AS, call_data).decode()
 
 
-def save_client_answer_for_task(call: GatewayCall, message: bytes) -> bool:
+def try_save_client_task_answer(call: GatewayCall, message: bytes) -> bool:
     """Keep a task's request with what its client said to its server's question; False where that changed meanwhile."""
     same = GatewayCall.objects.filter(pk=call.pk, state=CallState.DONE, message=call.message)
     return bool(same.update(message=encrypt_call_data(message)))
@@ -849,7 +849,7 @@ def mark_delivered_and_delete_result(call_id: str, *, now: datetime) -> None:
     GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=True).update(delivered_at=now, result=None)
 
 
-def claim_call_result(call_id: str, *, now: datetime) -> bool:
+def try_claim_call_result(call_id: str, *, now: datetime) -> bool:
     """Claim the delivery of a call's result; False if another response has it. The result is kept a while longer."""
     return bool(GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=True).update(delivered_at=now))
 
@@ -866,7 +866,7 @@ def resume_call_or_return_denial(attempt: CallAttempt, round_: int, *, now: date
     """
     binding = attempt.binding
     with transaction.atomic():
-        server, ruling = evaluate_and_audit_call_policy(attempt, now)
+        server, ruling = load_server_and_audited_ruling(attempt, now)
         if server is None or ruling.decision == DENY:
             return ruling
         if ruling.decision == ASK and (changed := describe_call_change(binding, ruling, server)):
@@ -893,7 +893,7 @@ def reopen_server_question(call_id: str, round_: int, *, now: datetime) -> None:
     )
 
 
-def record_call_denial(binding: CallBinding, ruling: Ruling, origin: CallOrigin, *, now: datetime) -> None:
+def audit_call_denial(binding: CallBinding, ruling: Ruling, origin: CallOrigin, *, now: datetime) -> None:
     """Write a call that policy denied into the audit log."""
     if denials.should_skip_denial_of_key_over_quota(DENIED, binding.by, now):
         return
@@ -913,7 +913,7 @@ def record_call_denial(binding: CallBinding, ruling: Ruling, origin: CallOrigin,
     )
 
 
-def record_gateway_call_event(
+def audit_gateway_call_event(
     event: str, call: GatewayCall, result: str, reason: str, now: datetime, *, binding: CallBinding | None
 ) -> None:
     audit.record_audit_entry(

@@ -12,7 +12,7 @@ from django.db import transaction
 from coordinator.errors import NotFound
 from coordinator.models import GatewayLink, GatewaySession
 from coordinator.secrets.digests import keyed_digest
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.secrets.sealing import seal_for_purpose, unseal_for_purpose
 
 SEALED_AS = "mcp-gateway-session"
@@ -63,7 +63,7 @@ def create_gateway_session(
 
 def clean_client_info(value: Any) -> dict[str, Any]:
     return (
-        mask_secrets(value)
+        mask_secrets_in_value(value)
         if isinstance(value, dict) and len(str(value)) <= MAX_CLIENT_INFO_CHARACTERS
         else {}
     )

@@ -25,7 +25,7 @@ from coordinator.models.permissions import RequestStatus
 from coordinator.models.sessions import SessionStatus
 from coordinator.policy.requests.approvals import canonical_json_bytes
 from coordinator.policy.requests.tool_calls import GATEWAY
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import SessionLocation
 
@@ -125,14 +125,16 @@ def claim_reported_call(
                 session_id, build_gateway_call_origin(claimed, as_call), now
             )
         return ReportedCall(None, claimed, "") if is_ours else None
-    argument_bytes = canonical_json_bytes(mask_secrets(arguments if isinstance(arguments, dict) else {}))
+    argument_bytes = canonical_json_bytes(
+        mask_secrets_in_value(arguments if isinstance(arguments, dict) else {})
+    )
     if (
         claimed
     ):  # it may have waited for a person, at its agent, for long; and the agent may call the server otherwise
-        rows = find_call_starts(session_id, Q(tool_name__endswith=f"_{names.name_in_calls(tool)}"))
+        rows = filter_call_start_events(session_id, Q(tool_name__endswith=f"_{names.name_in_calls(tool)}"))
         rows = rows.exclude(context__source=BY_GATEWAY).filter(context__tool_use_id=claimed)
     else:
-        rows = find_reported_call_starts(session_id, server_id, tool)
+        rows = filter_reported_call_start_events(session_id, server_id, tool)
         rows = rows.filter(context__instant_us__gte=instants.instant_to_microseconds(now - NEAR))
     reported_rows = rows.values_list("id", "context__tool_use_id", "tool_name", "tool_input")[:LIKELY]
     alike = [
@@ -154,12 +156,12 @@ def claim_reported_call(
 
 def find_claimed_call(session_id: str, tool: str, *, as_call: str, now: datetime) -> ReportedCall | None:
     """Return the call that was taken for our call of this id when that began; None where none was."""
-    begun = find_call_starts(session_id, Q(tool_name__endswith=f"_{names.name_in_calls(tool)}"))
+    begun = filter_call_start_events(session_id, Q(tool_name__endswith=f"_{names.name_in_calls(tool)}"))
     rows = begun.values_list("id", "context__tool_use_id", "tool_name")
     calls = [ReportedCall(event_id, call_id or "", name or "") for event_id, call_id, name in rows[:LIKELY]]
     calls_by_origin = {build_gateway_call_origin(call.call_id, as_call): call for call in calls}
     claimed_origins = (
-        origins.find_claimed_origins({(session_id, key) for key in calls_by_origin}, now)
+        origins.filter_claimed_origins({(session_id, key) for key in calls_by_origin}, now)
         if calls_by_origin
         else set()
     )
@@ -176,7 +178,7 @@ def is_call_reported(session_id: str, call_id: str) -> bool:
     return EventContext.objects.filter(session_id=session_id, tool_use_id=call_id).exists()
 
 
-def find_reported_call_starts(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
+def filter_reported_call_start_events(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
     """Return the start events, newest first, that agents reported of calls that may be of this tool."""
     server, tool_part = names.name_in_calls(server_id), names.name_in_calls(tool)
     # Each agent joins the names of server and tool in its own way; one server's own endpoint may be called `signalbox`.
@@ -186,11 +188,11 @@ def find_reported_call_starts(session_id: str, server_id: str, tool: str) -> Que
         for before in ("", "mcp_", names.PREFIX)
         for by in ("_", "__")
     ]
-    call_starts = find_call_starts(session_id, may_be | Q(tool_name__in=own_endpoint_names))
+    call_starts = filter_call_start_events(session_id, may_be | Q(tool_name__in=own_endpoint_names))
     return call_starts.exclude(context__source=BY_GATEWAY)
 
 
-def find_call_starts(session_id: str, condition: Q) -> QuerySet[Event]:
+def filter_call_start_events(session_id: str, condition: Q) -> QuerySet[Event]:
     """Return the beginnings, newest first, of a session's calls that have an id."""
     starts = Event.objects.filter(condition, event_type="pre_tool", context__session_id=session_id)
     starts = starts.filter(context__tool_use_id__isnull=False)

@@ -35,7 +35,7 @@ def mark_orphaned_calls_lost(now: datetime) -> None:
     last = ""
     while page := list(running.filter(pk__gt=last)[:MOST_ROWS]):
         for call in page:
-            gateway_calls.mark_call_lost_if_worker_gone(call, binding=None, now=now)
+            gateway_calls.reload_call_marking_lost(call, binding=None, now=now)
         last = page[-1].pk
 
 

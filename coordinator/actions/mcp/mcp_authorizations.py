@@ -67,11 +67,11 @@ def register_and_save_server_authorization(
     existing = McpAuthorization.objects.filter(pk=server_id, server_url=upstream.url).first()
     try:
         endpoints, client, registered_for = asyncio.run(
-            discover_and_register_oauth_client(
+            discover_endpoints_and_register_client(
                 upstream,
                 authorization_settings,
                 existing,
-                load_oauth_client(existing) if existing else None,
+                require_oauth_client(existing) if existing else None,
                 redirect_uri=redirect_uri,
                 document_url=document_url,
             )
@@ -182,13 +182,13 @@ def require_authorization_and_upstream(server_id: str) -> tuple[McpAuthorization
     return row, upstream
 
 
-def load_oauth_client(authorization: McpAuthorization) -> OAuthClient:
+def require_oauth_client(authorization: McpAuthorization) -> OAuthClient:
     """Return who Signalbox is at the authorization server. Raises SignInNeeded where its secret cannot be read."""
     secret = sign_ins.unseal_token(authorization.server_id, None, CLIENT_SECRET, authorization.client_secret)
     return OAuthClient(authorization.client_id, secret, authorization.client_auth)
 
 
-async def discover_and_register_oauth_client(
+async def discover_endpoints_and_register_client(
     upstream: McpUpstream,
     authorization_settings: AuthorizationSettings,
     existing: McpAuthorization | None,

@@ -64,7 +64,7 @@ def save_server_credential(
         is_new = not rows.filter(kind=kind, name=name).exists()
         if is_new and rows.count() >= MOST_CREDENTIALS:
             raise UnprocessableRequest(f"A server may have at most {MOST_CREDENTIALS} credentials.")
-        with mcp_upstreams.preserve_command_acceptance_during_edit(server, actor):
+        with mcp_upstreams.renew_command_acceptance_during_block(server, actor):
             row, _ = McpCredential.objects.update_or_create(
                 server_id=server_id,
                 kind=kind,
@@ -87,7 +87,7 @@ def remove_server_credential(server_id: str, kind: str, name: str, *, actor: Act
     """Take a credential away. Raises NotFound, Forbidden for an API key."""
     refuse_api_key_for_credentials(actor)
     with transaction.atomic():
-        with mcp_upstreams.preserve_command_acceptance_during_edit(lock_mcp_server_by_id(server_id), actor):
+        with mcp_upstreams.renew_command_acceptance_during_block(lock_mcp_server_by_id(server_id), actor):
             rows = McpCredential.objects.filter(server_id=server_id, kind=kind, name=name)
             deleted, _ = rows.delete()
         if not deleted:
@@ -156,7 +156,7 @@ def rotate_credential_key(*, actor: Actor, now: datetime) -> int:
     audit.record_audit_entry(
         "CREDENTIALS_RESEALED", actor=actor, target=None, result="success", metadata=metadata, now=now
     )
-    keyring.remove_older_keyring_keys()
+    keyring.remove_all_but_newest_key()
     return count
 
 
@@ -165,7 +165,9 @@ def reencrypt_all_secrets() -> int:
     with transaction.atomic():
         count = sum(reencrypt_credential(row) for row in McpCredential.objects.select_for_update())
         for noun, model in (("agent", Blueprint), ("capability", Capability)):
-            count += sum(reencrypt_server_definitions(row, noun) for row in lock_rows_with_mcp_servers(model))
+            count += sum(
+                reencrypt_server_definitions(row, noun) for row in lock_rows_defining_mcp_servers(model)
+            )
         count += sum(map(mcp_sign_ins.reencrypt_oauth_tokens, McpAccessToken.objects.select_for_update()))
         count += sum(
             map(mcp_authorizations.reencrypt_client_secret, McpAuthorization.objects.select_for_update())
@@ -173,14 +175,14 @@ def reencrypt_all_secrets() -> int:
         return count + notifications.reencrypt_notification_addresses() + push.reencrypt_push_keys()
 
 
-def lock_rows_with_mcp_servers(model: Any) -> Any:
+def lock_rows_defining_mcp_servers(model: Any) -> Any:
     return model._default_manager.select_for_update().exclude(mcp_servers=None)
 
 
 def reencrypt_credential(row: McpCredential) -> int:
     if (
         not keyring.is_sealed_text(row.value)
-        or keyring.sealing_key_id(row.value) == keyring.load_newest_key_id()
+        or keyring.key_id_of_sealed_text(row.value) == keyring.load_newest_key_id()
     ):
         return 0
     value = credentials.decrypt_credential_value(row)

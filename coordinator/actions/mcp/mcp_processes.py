@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from coordinator.models import McpProcess
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 LONGEST_WORDS = 4_000
 
@@ -32,7 +32,7 @@ def save_process_report(report: ProcessReport, now: datetime) -> None:
         defaults={
             "state": report.state,
             "pid": report.pid,
-            "last_words": mask_secrets(report.words[-LONGEST_WORDS:]),
+            "last_words": mask_secrets_in_value(report.words[-LONGEST_WORDS:]),
             "starts": report.starts,
             "failures": report.failures,
             "since": now,

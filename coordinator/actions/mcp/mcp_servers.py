@@ -102,7 +102,7 @@ def update_mcp_server(
     validate_server_columns(changes)
     with transaction.atomic():
         row = lock_mcp_server(name, seen_version)
-        with mcp_upstreams.preserve_command_acceptance_during_edit(McpServer.objects.get(pk=name), actor):
+        with mcp_upstreams.renew_command_acceptance_during_block(McpServer.objects.get(pk=name), actor):
             difference = changed_columns.assign_columns_and_diff(row, changes, EDITABLE)
             if difference is None:
                 return row

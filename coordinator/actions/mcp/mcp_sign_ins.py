@@ -126,7 +126,7 @@ def complete_server_sign_in(
         issued = asyncio.run(
             request_tokens_on_new_connection(
                 endpoints,
-                mcp_authorizations.load_oauth_client(authorization),
+                mcp_authorizations.require_oauth_client(authorization),
                 {
                     "grant_type": "authorization_code",
                     "code": code,
@@ -197,9 +197,9 @@ def sign_out_and_return_revocation_problem(
         endpoints = AuthorizationEndpoints.from_stored(authorization.endpoints)
         if endpoints.revocation_endpoint:
             asyncio.run(
-                revoke_tokens_on_new_connection(
+                revoke_tokens_over_new_connection(
                     endpoints,
-                    mcp_authorizations.load_oauth_client(authorization),
+                    mcp_authorizations.require_oauth_client(authorization),
                     [
                         token
                         for token in (decrypt_oauth_token(row, REFRESH), decrypt_oauth_token(row, ACCESS))
@@ -213,7 +213,7 @@ def sign_out_and_return_revocation_problem(
     return ""
 
 
-async def revoke_tokens_on_new_connection(
+async def revoke_tokens_over_new_connection(
     endpoints: AuthorizationEndpoints, client: OAuthClient, tokens: list[str], *, private: bool
 ) -> None:
     """Have tokens revoked over a connection of its own."""
@@ -280,13 +280,13 @@ def get_token_or_claim_renewal(
         row.pk,
         server_id,
         AuthorizationEndpoints.from_stored(authorization.endpoints),
-        mcp_authorizations.load_oauth_client(authorization),
+        mcp_authorizations.require_oauth_client(authorization),
         fields,
         upstream.private_network,
     )
 
 
-def finish_token_renewal(
+def finish_renewal_and_require_token(
     renewal: TokenRenewal, issued: IssuedTokens | AuthorizationFailed, now: datetime
 ) -> StoredToken:
     """Keep what the token endpoint issued, and give the right to ask back.

@@ -23,7 +23,7 @@ from coordinator.mcp.servers.tools import (
 from coordinator.models import AuditLog, Grant, McpServer, McpTool
 from coordinator.models.fields import dump_compact_json
 from coordinator.models.mcp import RevisionKind
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 MAX_STORED_TOOLS = 2 * MOST_TOOLS  # rows of one server: those that it lists, and those that it listed once
 MAX_STORED_BYTES = 8 * 1024 * 1024  # of one server's definitions, as JSON
@@ -74,7 +74,7 @@ def store_tool_listing(server_id: str, listing: ToolListing, *, actor: Actor, no
             if (reason := free_count.reserve_storage_or_explain(definition, tool)) is not None:
                 tool_changes.left_out.append(SkippedTool(position, definition.name, reason))
                 continue
-            append_tool_change(tool_changes, definition, tool)
+            add_tool_name_to_changes(tool_changes, definition, tool)
             if tool is not None and tool.definition_hash != definition.definition_digest:
                 tool_revisions.record_listed_tool_definition(tool, definition, actor, now)
             row = assign_listed_definition(
@@ -86,7 +86,7 @@ def store_tool_listing(server_id: str, listing: ToolListing, *, actor: Actor, no
                 row.save()
         McpTool.objects.bulk_create(created, batch_size=100)
         tool_revisions.delete_excess_tool_revisions(server_id, tool_changes.changed)
-        record_tool_changes(server_id, tool_changes, actor, now)
+        audit_tool_changes(server_id, tool_changes, actor, now)
         record_omitted_tools(server_id, tool_changes.left_out, listing.cut_off, actor, now)
     return tool_changes
 
@@ -182,11 +182,11 @@ def mark_unlisted_tools_gone(
             server_id=server_id, gone_at=None, listed_at__lte=listed_by
         )
         mark_missing_tools_gone({tool.name: tool for tool in lacking}, set(listed), tool_changes, now)
-        record_tool_changes(server_id, tool_changes, actor, now)
+        audit_tool_changes(server_id, tool_changes, actor, now)
     return tool_changes.gone
 
 
-def record_tool_changes(server_id: str, changes: ToolChanges, actor: Actor, now: datetime) -> None:
+def audit_tool_changes(server_id: str, changes: ToolChanges, actor: Actor, now: datetime) -> None:
     if changes.has_no_changes:
         return
     names = {"new": changes.new, "changed": changes.changed, "gone": changes.gone, "back": changes.back}
@@ -206,7 +206,7 @@ def record_omitted_tools(
     if not tools and not cut_off:
         return
     named_tools = [{"name": tool.name, "reason": tool.reason} for tool in tools[:MAX_LEFT_OUT_NAMED]]
-    metadata = mask_secrets(
+    metadata = mask_secrets_in_value(
         {"count": len(tools), "tools": named_tools} | ({"cut_off": cut_off} if cut_off else {})
     )
     last = find_last_omitted_tools_entry(server_id)
@@ -223,7 +223,7 @@ def find_last_omitted_tools_entry(server_id: str) -> AuditLog | None:
     return rows.order_by("-pk").first()
 
 
-def append_tool_change(changes: ToolChanges, definition: ToolDefinition, tool: McpTool | None) -> None:
+def add_tool_name_to_changes(changes: ToolChanges, definition: ToolDefinition, tool: McpTool | None) -> None:
     if tool is None:
         changes.new.append(definition.name)
     elif tool.definition_hash != definition.definition_digest:
@@ -282,7 +282,7 @@ def accept_tool_changes(
     return changed
 
 
-def decline_tool_change(
+def decline_change_keep_accepted_definition(
     server_id: str, name: str, *, seen_version: str, actor: Actor, now: datetime
 ) -> McpTool:
     """Have agents shown the accepted definition for as long as the server lists the one with the digest `seen`.

@@ -72,7 +72,7 @@ def save_upstream_config(
         ):
             is_accepted = validate_seen_command_version(server, seen_version)
         else:
-            is_accepted = before is not None and commands.is_command_accepted(server, before)
+            is_accepted = before is not None and commands.has_admin_accepted_command(server, before)
         row, _ = McpUpstream.objects.update_or_create(server_id=server_id, defaults=values)
         row.accepted_command = commands.hash_server_command(server) if is_accepted else None
         row.save(update_fields=["accepted_command"])
@@ -106,7 +106,7 @@ def change_server_isolation(
             raise NotFound(f"{server_id} is not started here. Switch that on first.")
         if row.is_isolation_off == is_off:
             return
-        is_accepted = commands.is_command_accepted(server, row)
+        is_accepted = commands.has_admin_accepted_command(server, row)
         row.is_isolation_off, row.changed_at = is_off, now
         row.save(update_fields=["is_isolation_off", "changed_at"])
         if is_accepted:
@@ -167,13 +167,13 @@ def accept_changed_server_command(server_id: str, *, seen_version: str, actor: A
 
 
 @contextmanager
-def preserve_command_acceptance_during_edit(server: McpServer, actor: Actor) -> Iterator[None]:
+def renew_command_acceptance_during_block(server: McpServer, actor: Actor) -> Iterator[None]:
     """Around a person's edit of a server or its variables: what was accepted stays so as they leave it.
 
     One that was not accepted before is not accepted by the way.
     """
     row = McpUpstream.objects.select_for_update().filter(pk=server.name).first()
-    counts = row is not None and actor.kind == "user" and commands.is_command_accepted(server, row)
+    counts = row is not None and actor.kind == "user" and commands.has_admin_accepted_command(server, row)
     yield
     if row is not None and counts:
         server.refresh_from_db()
@@ -211,7 +211,7 @@ def validate_upstream_config(server: McpServer, config: UpstreamConfig) -> None:
 
 def require_network_protects_database(network: str) -> None:
     """Raise UnprocessableRequest where a server with this network could change what Signalbox itself keeps."""
-    if (address := open_database.find_passwordless_database_address(network)) is not None:
+    if (address := open_database.probe_reachable_passwordless_database(network)) is not None:
         raise UnprocessableRequest(
             f"PostgreSQL asks for no password at {address}, which this server would reach: it could decide and approve "
             f"by itself. {open_database.REMEDY}"

@@ -14,7 +14,7 @@ from coordinator.identity.actors import Actor, require_actor_not_api_key
 from coordinator.mcp.gateway.binding import qualified_tool_name
 from coordinator.mcp.gateway.cached_results import (
     CachedCall,
-    hash_cached_result_scope,
+    hash_tool_cache_version,
     tool_result_cache_seconds,
 )
 from coordinator.mcp.gateway.servers import load_upstream_server
@@ -39,10 +39,10 @@ class CacheLookup:
     age_seconds: int = 0
 
 
-def query_result_cache(call: CachedCall, now: datetime) -> CacheLookup | None:
+def find_cached_call_result(call: CachedCall, now: datetime) -> CacheLookup | None:
     """Return what is cached for a call; None where its result may not be cached: nobody is chosen to sign in for it."""
     try:
-        sign_in, is_signed_in = resolve_sign_in_and_validity(call, now)
+        sign_in, is_signed_in = sign_in_and_whether_valid(call, now)
     except SignInNeeded:
         return None
     if not is_signed_in:
@@ -61,7 +61,7 @@ def query_result_cache(call: CachedCall, now: datetime) -> CacheLookup | None:
     return CacheLookup(sign_in, content, max(0, round((now - row.answered_at).total_seconds())))
 
 
-def resolve_sign_in_and_validity(call: CachedCall, now: datetime) -> tuple[str, bool]:
+def sign_in_and_whether_valid(call: CachedCall, now: datetime) -> tuple[str, bool]:
     """Return whose sign-in goes with a call, and whether it holds now. Raises SignInNeeded where nobody is chosen."""
     authorization = McpAuthorization.objects.filter(pk=call.server_id).first()
     if authorization is None:
@@ -98,7 +98,7 @@ def store_cached_result(
     stored where another sign-in goes with the agent's calls by now.
     """
     try:
-        is_same_sign_in = resolve_sign_in_and_validity(call, now)[0] == sign_in
+        is_same_sign_in = sign_in_and_whether_valid(call, now)[0] == sign_in
     except SignInNeeded:
         return
     if not is_same_sign_in:
@@ -153,17 +153,17 @@ def list_valid_cached_results(server_id: str, now: datetime) -> list[CachedResul
     """Return the results of a server that can still be answered, the newest first, without their content."""
     rows = CachedResult.objects.filter(server_id=server_id, expires_at__gt=now).defer("content")
     newest = list(rows.order_by("-answered_at"))
-    scopes = load_result_cache_scopes(server_id, {row.tool_name for row in newest})
+    scopes = load_current_cache_scope_hashes(server_id, {row.tool_name for row in newest})
     return [row for row in newest if row.scope in scopes]
 
 
-def load_result_cache_scopes(server_id: str, tools: set[str]) -> set[str]:
+def load_current_cache_scope_hashes(server_id: str, tools: set[str]) -> set[str]:
     """Return the scopes of the tools' results as the server, its tools and limits are now."""
     server = load_upstream_server(server_id) if tools else None
     if server is None:
         return set()
     return {
-        hash_cached_result_scope(server, tool) for tool in tools if tool_result_cache_seconds(server, tool)
+        hash_tool_cache_version(server, tool) for tool in tools if tool_result_cache_seconds(server, tool)
     }
 
 
@@ -175,4 +175,4 @@ def delete_stale_cached_results(now: datetime) -> None:
         tools.setdefault(server_id, set()).add(tool)
     for server_id, names in tools.items():
         rows = CachedResult.objects.filter(server_id=server_id)
-        rows.exclude(scope__in=load_result_cache_scopes(server_id, names)).delete()
+        rows.exclude(scope__in=load_current_cache_scope_hashes(server_id, names)).delete()

@@ -31,7 +31,9 @@ class ResultHosts:
     is_cut: bool
 
 
-def record_and_detect_new_hosts(session_id: str, server_id: str, result: ResultHosts, now: datetime) -> bool:
+def record_hosts_return_whether_new(
+    session_id: str, server_id: str, result: ResultHosts, now: datetime
+) -> bool:
     """Note a result's hosts; return whether one of them is new, once the server's first results are through."""
     masker = SecretMasker()
     hosts = {
@@ -49,7 +51,7 @@ def record_and_detect_new_hosts(session_id: str, server_id: str, result: ResultH
         row_server == server_id and row_session != session_id for row_server, row_session, _ in known_rows
     ):
         seen_before.filter(server_id=server_id).update(session_id=session_id, seen_at=now)
-    save_result_hosts(session_id, server_id, all_hosts - own_hosts, now)
+    save_seen_result_hosts(session_id, server_id, all_hosts - own_hosts, now)
     return (bool(new_hosts) or result.is_cut) and not is_learning
 
 
@@ -66,7 +68,7 @@ def advance_host_learning(server_id: str, now: datetime) -> bool:
     return True
 
 
-def save_result_hosts(session_id: str, server_id: str, hosts: AbstractSet[str], now: datetime) -> None:
+def save_seen_result_hosts(session_id: str, server_id: str, hosts: AbstractSet[str], now: datetime) -> None:
     """Make hosts known for a server; those that were met longest ago go where it has too many."""
     if not hosts:
         return

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from coordinator.actions.mcp.result_hosts import ResultHosts, record_and_detect_new_hosts
+from coordinator.actions.mcp.result_hosts import ResultHosts, record_hosts_return_whether_new
 from coordinator.mcp.gateway.injection_signs import NEW_ADDRESS
 from coordinator.models import McpResultMark
 
 MARK_RETENTION = timedelta(days=2)  # rules ask about a day at most
 
 
-def record_result_marks(
+def record_and_list_result_marks(
     session_id: str, server_id: str, marks: Sequence[str], now: datetime, *, hosts: ResultHosts | None = None
 ) -> list[str]:
     """Note that a session got a marked result of a server; return its marks.
@@ -20,7 +20,7 @@ def record_result_marks(
     `hosts` are those of its addresses: one that was not seen before is a mark, too. None where that is not marked.
     """
     all_marks = list(marks)
-    if hosts is not None and record_and_detect_new_hosts(session_id, server_id, hosts, now):
+    if hosts is not None and record_hosts_return_whether_new(session_id, server_id, hosts, now):
         all_marks.append(NEW_ADDRESS)
     if all_marks:
         McpResultMark.objects.create(

@@ -21,7 +21,11 @@ from coordinator.actions.mcp.gateway_calls import max_call_duration
 from coordinator.identity.actors import Actor
 from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway import servers, workers
-from coordinator.mcp.gateway.binding import CallBinding, hash_call_arguments, hash_ruling_as_policy_version
+from coordinator.mcp.gateway.binding import (
+    CallBinding,
+    hash_raw_call_arguments,
+    hash_ruling_as_policy_version,
+)
 from coordinator.mcp.gateway.mcp_request_headlines import describe_mcp_request
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.servers import UpstreamServer
@@ -59,7 +63,7 @@ class ServerRequestQuestion:
     event_id: int | None = None
     client: str = ""
 
-    def build_binding(self, ruling: Ruling) -> CallBinding:
+    def build_call_binding(self, ruling: Ruling) -> CallBinding:
         """Return what an approval is bound to."""
         return CallBinding(
             self.actor,
@@ -68,7 +72,7 @@ class ServerRequestQuestion:
             self.server.name,
             self.method,
             dict(self.params),
-            hash_call_arguments(self.raw_params),
+            hash_raw_call_arguments(self.raw_params),
             "",
             hash_ruling_as_policy_version(ruling),
             is_read=True,
@@ -82,7 +86,7 @@ def request_approval_of_server_request(
 
     The call in whose middle it came may be under way until then. Raises what `approvals.request_permission` does.
     """
-    binding = question.build_binding(ruling)
+    binding = question.build_call_binding(ruling)
     sentences = [
         describe_mcp_request(question.server.name, question.method, question.params),
         f"It asks while its tool {question.tool} runs." if question.tool else "",
@@ -146,10 +150,10 @@ def consume_server_approval_or_explain(
         question_version = hash_ruling_as_policy_version(question_ruling)
         if ruling.decision == ASK and hash_ruling_as_policy_version(ruling) != question_version:
             return POLICY_CHANGED
-        is_taken = approvals.consume_request_verdict(
+        is_taken = approvals.try_consume_request_verdict(
             request_id,
             actor=question.actor,
-            call=question.build_binding(question_ruling).approval_subject.subject_digest,
+            call=question.build_call_binding(question_ruling).approval_subject.subject_digest,
             session_id=question.session_id,
             call_id=question.call_id,
             now=now,

@@ -14,7 +14,7 @@ from coordinator.identity.actors import Actor, require_actor_not_api_key
 from coordinator.lib.storable import is_storable_text
 from coordinator.models import AgentToolListing, McpTool
 from coordinator.models.mcp import ListedTools
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 MAX_CHOSEN_TOOLS = 2_000
 MAX_TOOLS_IN_AUDIT = 50
@@ -48,20 +48,20 @@ def set_tools_visible_to_agent(
             defaults={"listed": listed, "tools": tools, "changed_by": str(actor), "changed_at": now},
         )
         metadata = {
-            "before": serialize_visible_tools_for_audit(*before),
-            "after": serialize_visible_tools_for_audit(listed, tools),
+            "before": describe_visible_tools_for_audit(*before),
+            "after": describe_visible_tools_for_audit(listed, tools),
         }
         audit.record_audit_entry(
             "AGENT_TOOLS_SHOWN",
             actor=actor,
             target=agent_id,
             result="success",
-            metadata=mask_secrets(metadata),
+            metadata=mask_secrets_in_value(metadata),
             now=now,
         )
 
 
-def serialize_visible_tools_for_audit(listed: str, tools: Any) -> dict[str, Any]:
+def describe_visible_tools_for_audit(listed: str, tools: Any) -> dict[str, Any]:
     chosen = tools if isinstance(tools, list) else []
     return {"listed": listed, "count": len(chosen), "tools": chosen[:MAX_TOOLS_IN_AUDIT]}
 
@@ -89,7 +89,7 @@ def set_tool_description_override(
         tool.short_description, tool.short_for = (text, seen_version) if text else (None, None)
         tool.short_by = str(actor) if text else None
         tool.save(update_fields=["short_description", "short_for", "short_by"])
-        metadata = mask_secrets({"tool": tool_name, "before": before, "after": text or None})
+        metadata = mask_secrets_in_value({"tool": tool_name, "before": before, "after": text or None})
         audit.record_audit_entry(
             "MCP_TOOL_DESCRIBED", actor=actor, target=server_id, result="success", metadata=metadata, now=now
         )

@@ -16,7 +16,7 @@ from coordinator.lib import row_versions
 from coordinator.lib.storable import is_storable_text
 from coordinator.mcp.servers.names import ServerTool
 from coordinator.models import ToolCollection
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 MAX_COLLECTION_TOOLS = 2_000
 MAX_TOOLS_IN_AUDIT = 50
@@ -42,7 +42,7 @@ def create_tool_collection(
             f"A name has up to {MAX_NAME_LENGTH} characters: a-z, 0-9, - and _. It begins with a letter or digit."
         )
     row = ToolCollection(name=name, changed_by=str(actor), changed_at=now)
-    row.description, row.tools = clean_collection_fields(description, tools)
+    row.description, row.tools = clean_description_and_tools(description, tools)
     try:
         with transaction.atomic():
             row.save(force_insert=True)
@@ -72,7 +72,7 @@ def update_tool_collection(
     Raises Forbidden for an API key, NotFound, UnprocessableRequest, Conflict for a version that is not `seen` any more.
     """
     require_actor_not_api_key(actor, ONLY_PEOPLE)
-    columns = clean_collection_fields(description, tools)
+    columns = clean_description_and_tools(description, tools)
     with transaction.atomic():
         row = lock_tool_collection(name, seen_version)
         if (row.description, row.tools) == columns:
@@ -98,7 +98,7 @@ def delete_tool_collection(name: str, *, seen_version: str, actor: Actor, now: d
         record_collection_change("TOOL_COLLECTION_DELETED", name, metadata, actor=actor, now=now)
 
 
-def clean_collection_fields(description: str, tools: Iterable[ServerTool]) -> tuple[str, list[list[str]]]:
+def clean_description_and_tools(description: str, tools: Iterable[ServerTool]) -> tuple[str, list[list[str]]]:
     """Return the description and the tools as the columns hold them. Raises UnprocessableRequest."""
     description = description.strip()
     if len(description) > MAX_DESCRIPTION_LENGTH or not is_storable_text(description):
@@ -130,5 +130,10 @@ def record_collection_change(
     event_type: str, name: str, metadata: dict[str, Any], *, actor: Actor, now: datetime
 ) -> None:
     audit.record_audit_entry(
-        event_type, actor=actor, target=name, result="success", metadata=mask_secrets(metadata), now=now
+        event_type,
+        actor=actor,
+        target=name,
+        result="success",
+        metadata=mask_secrets_in_value(metadata),
+        now=now,
     )

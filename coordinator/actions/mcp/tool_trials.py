@@ -43,7 +43,7 @@ def authorize_and_audit_tool_trial(trial: ToolTrial, server: UpstreamServer, now
             result="denied" if problem else "allowed",
             reason=str(problem.detail) if problem else None,
             metadata={
-                "arguments": trial_arguments_for_audit(trial.arguments),
+                "arguments": limit_trial_arguments_for_audit(trial.arguments),
                 "definition": trial.definition,
             },
             now=now,
@@ -67,7 +67,7 @@ def require_trial_allowed(trial: ToolTrial, server: UpstreamServer) -> None:
         raise Forbidden(brake.agent_message)
     if server.target is None:
         raise Forbidden(f"The MCP server {server.name} {server.failure}.")
-    ruling = deciding.judge_gateway_call(
+    ruling = deciding.judge_by_rules_and_grants(
         tool_rules.load_saved_tool_rules(),
         Verdict(ALLOW, "the administrator who tries it", server.name),
         server,
@@ -100,6 +100,6 @@ def trial_actor(trial: ToolTrial) -> Actor:
     return Actor("user", trial.username)
 
 
-def trial_arguments_for_audit(arguments: dict[str, Any]) -> Any:
+def limit_trial_arguments_for_audit(arguments: dict[str, Any]) -> Any:
     size = len(json.dumps(arguments))
     return arguments if size <= MAX_AUDITED_ARGUMENTS else {"bytes": size}

@@ -37,7 +37,7 @@ from coordinator.actions.notifications.escalating import (
 from coordinator.actions.notifications.quiet_hours import clear_quiet_hours, set_quiet_hours
 from coordinator.actions.notifications.removed_people import (
     delete_notification_settings_of_person,
-    rename_notification_person,
+    move_notification_settings_to_name,
 )
 from coordinator.notifications import channels
 
@@ -57,12 +57,12 @@ __all__ = [
     "escalate_due_requests",
     "find_due_notifications",
     "list_undecryptable_address_problems",
+    "move_notification_settings_to_name",
     "queue_test_notification",
     "reconcile_delivery_jobs",
     "reencrypt_notification_addresses",
     "remove_escalation_step",
     "remove_notification_address",
-    "rename_notification_person",
     "set_notification_filter",
     "set_quiet_hours",
     "set_unguarded_call_notifications",

@@ -72,7 +72,7 @@ def build_address_columns(kind: str, address: str) -> dict[str, str]:
 
 def build_service_address_columns(address: str) -> dict[str, str]:
     try:
-        service = apprise_channel.identify_service_address_in_subprocess(address)
+        service = apprise_channel.require_displayed_address_in_subprocess(address)
         sealed = apprise_channel.seal_service_address(address)
     except apprise_channel.InvalidServiceAddress as problem:
         raise UnprocessableRequest(str(problem)) from None
@@ -135,7 +135,7 @@ def reencrypt_notification_addresses() -> int:
     """Seal addresses with the newest key that are not; return how many. Raises keyring.KeyringUnusable."""
     newest, count = keyring.load_newest_key_id(), 0
     for target in NotificationTarget.objects.select_for_update().filter(kind=Kind.APPRISE):
-        if keyring.sealing_key_id(target.secret or "") != newest:
+        if keyring.key_id_of_sealed_text(target.secret or "") != newest:
             secret = apprise_channel.seal_service_address(apprise_channel.unseal_target_address(target))
             count += NotificationTarget.objects.filter(pk=target.pk).update(secret=secret)
     return count

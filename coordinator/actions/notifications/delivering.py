@@ -28,7 +28,7 @@ from coordinator.actions.upkeep.jobs import (
     delete_completed_job,
     enqueue_jobs,
     job_retry_delay,
-    lock_waiting_job,
+    lock_and_require_waiting_job,
     postpone_job,
     reschedule_waiting_jobs,
     retry_job_later,
@@ -46,8 +46,8 @@ from coordinator.notifications.messages import (
     NotificationNotSent,
     find_budget_mark_of_notification,
     find_pending_sign_in_of_notification,
+    find_session_guard_of_notification,
     find_subscription_limit_of_notification,
-    find_unguarded_call_count_of_notification,
 )
 from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.requests import approvals
@@ -98,7 +98,9 @@ def start_due_deliveries(now: datetime | None = None) -> None:
     """Send what is due, to each target in a thread of its own: a slow receiver holds up nobody but itself."""
     due_rows = find_due_notifications(now or timezone.now()).values_list("target_id", "target__kind")
     waits_longest = due_rows.annotate(first=Min("id")).order_by("first")
-    for target_id in lanes.reserve_delivery_slots([(target, kind) for target, kind, _ in waits_longest]):
+    for target_id in lanes.reserve_slots_and_list_targets(
+        [(target, kind) for target, kind, _ in waits_longest]
+    ):
         threading.Thread(
             target=deliver_notifications_to_target,
             args=(target_id,),
@@ -154,7 +156,7 @@ def deliver_claimed_notification(job: ClaimedJob, now: datetime) -> bool:
         message.outcome = None
         message.save(update_fields=["outcome"])
     request = PermissionRequest.objects.with_context().filter(request_id=message.request_id).first()
-    if message.event == Event.SETTLED and not confirm_end_announced_or_drop(message, job, now):
+    if message.event == Event.SETTLED and not confirm_request_announced_or_drop(message, job, now):
         return True
     why_not = find_notification_drop_reason(message, request, now)
     if why_not:
@@ -179,7 +181,7 @@ def attempt_notification_delivery(
     try:
         outcome = channels.send_notification(message, request, now)
     except AddressEnded as problem:
-        push.end_push_device(message.target, str(problem), now)
+        push.mark_push_device_ended(message.target, str(problem), now)
         close_notification(message, job, State.FAILED, str(problem))
         return True
     except NotificationNotSent as problem:
@@ -196,7 +198,7 @@ def attempt_notification_delivery(
     return True
 
 
-def confirm_end_announced_or_drop(message: Notification, job: ClaimedJob, now: datetime) -> bool:
+def confirm_request_announced_or_drop(message: Notification, job: ClaimedJob, now: datetime) -> bool:
     """Return whether a request's end should be sent here; delete it if the request itself was never sent.
 
     While the message about the request itself is being sent, or kept back, its end waits for that.
@@ -262,7 +264,7 @@ def find_unguarded_calls_drop_reason(message: Notification) -> str | None:
     """Return the reason for dropping a message about calls without a guard, or None."""
     if NotificationChoice.objects.filter(pk=message.target.person, unguarded=False).exists():
         return "it was switched off"
-    return None if find_unguarded_call_count_of_notification(message) else "the session was deleted"
+    return None if find_session_guard_of_notification(message) else "the session was deleted"
 
 
 def find_request_drop_reason(
@@ -326,7 +328,7 @@ def close_notification(
 def cancel_notification_delivery(job_id: int, *, actor: Actor, now: datetime) -> None:
     """Give up a message that waits. Raises NotFound, and Conflict for one that is being sent and for other jobs."""
     with transaction.atomic():
-        job = lock_waiting_job(job_id, now)
+        job = lock_and_require_waiting_job(job_id, now)
         if job.name != SEND:
             raise Conflict(f"{job.name} is done again and again. Only messages can be given up.")
         message = Notification.objects.filter(pk=job.subject, state=State.WAITING)

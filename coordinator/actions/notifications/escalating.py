@@ -38,7 +38,7 @@ def create_escalation_step(*, user: User, after_minutes: int, whom: str, now: da
     require_escalation_admin(user)
     if not 0 <= after_minutes <= LONGEST:
         raise UnprocessableRequest(f"Choose 0 to {LONGEST} minutes after the request.")
-    group, person = resolve_escalation_target(whom)
+    group, person = parse_escalation_target(whom)
     with transaction.atomic():
         if EscalationStep.objects.count() >= MOST_STEPS:
             raise Conflict(f"There may be at most {MOST_STEPS} steps. Remove one first.")
@@ -117,7 +117,7 @@ def execute_escalation_step(request_id: str, step: EscalationStep, now: datetime
     return True
 
 
-def resolve_escalation_target(text: str) -> tuple[Group | None, str | None]:
+def parse_escalation_target(text: str) -> tuple[Group | None, str | None]:
     kind, _, name = text.partition(":")
     if kind == "group" and name.isdecimal() and len(name) < 10:
         group = Group.objects.filter(pk=int(name)).first()

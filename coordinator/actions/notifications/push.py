@@ -83,7 +83,7 @@ def save_push_device(
 ) -> NotificationTarget:
     """Write the device down under its address, the first of the two; the second is the one that it had before."""
     address, before = addresses
-    end_push_devices_of_other_users(user, address, now)
+    mark_other_users_devices_ended(user, address, now)
     devices = find_push_devices(user)
     known_target = devices.filter(address=address).first() or devices.filter(address=before).first()
     if known_target is None and find_push_devices(user).without_ended_devices().count() >= MOST_DEVICES:
@@ -121,10 +121,10 @@ def renew_push_device_sign_in(*, user: User, address: str, now: datetime) -> Not
     Then the browser ends its subscription: the person removed it elsewhere, it was another's, or they may not decide.
     """
     with transaction.atomic():
-        end_push_devices_of_other_users(user, address, now)
+        mark_other_users_devices_ended(user, address, now)
         if not has_role(user, APPROVER):
             for own in find_push_devices(user).filter(address=address):
-                end_push_device(own, NO_LONGER_DECIDES, now)
+                mark_push_device_ended(own, NO_LONGER_DECIDES, now)
             return None
         target = (
             find_push_devices(user)
@@ -158,7 +158,7 @@ def find_push_block_reason(target: NotificationTarget, owner: User) -> str | Non
     return None
 
 
-def end_push_device(target: NotificationTarget, reason: str, now: datetime) -> None:
+def mark_push_device_ended(target: NotificationTarget, reason: str, now: datetime) -> None:
     """Note that a device takes no messages any more, and forget its keys; its owner reads why, and removes it."""
     with transaction.atomic():
         device = PushSubscription.objects.filter(pk=target.pk, ended_at__isnull=True)
@@ -180,14 +180,14 @@ def reencrypt_push_keys() -> int:
     """
     newest, count = keyring.load_newest_key_id(), 0
     for key in PushKey.objects.select_for_update():
-        if keyring.sealing_key_id(key.private_key) != newest:
+        if keyring.key_id_of_sealed_text(key.private_key) != newest:
             key.private_key = keyring.seal_text_with_keyring(
                 push.KEY_PURPOSE, keyring.unseal_text_with_keyring(push.KEY_PURPOSE, key.private_key)
             )
             key.save(update_fields=["private_key"])
             count += 1
     for device in PushSubscription.objects.select_for_update().select_related("target").exclude(keys=""):
-        if keyring.sealing_key_id(device.keys) != newest:
+        if keyring.key_id_of_sealed_text(device.keys) != newest:
             purpose = push.device_keys_seal_purpose(device.target.address)
             device.keys = keyring.seal_text_with_keyring(
                 purpose, keyring.unseal_text_with_keyring(purpose, device.keys)
@@ -228,10 +228,10 @@ def find_push_devices(user: User) -> NotificationTargetQuerySet:
     return NotificationTarget.objects.filter(person=user.get_username(), kind=Kind.PUSH)
 
 
-def end_push_devices_of_other_users(user: User, address: str, now: datetime) -> None:
+def mark_other_users_devices_ended(user: User, address: str, now: datetime) -> None:
     notification_targets = NotificationTarget.objects.filter(kind=Kind.PUSH, address=address)
     for target in notification_targets.exclude(person=user.get_username()):
-        end_push_device(target, MOVED_ON, now)
+        mark_push_device_ended(target, MOVED_ON, now)
 
 
 def validate_push_subscription(address: str, p256dh: str, auth: str) -> None:

@@ -22,7 +22,7 @@ def set_quiet_hours(*, user: User, begins: str, ends: str, zone: str, now: datet
 
     Raises UnprocessableRequest.
     """
-    first, last = parse_clock_time(begins), parse_clock_time(ends)
+    first, last = normalize_clock_time(begins), normalize_clock_time(ends)
     if first == last:
         raise UnprocessableRequest("The start and end of quiet hours must differ.")
     validate_time_zone(zone)
@@ -50,7 +50,7 @@ def reschedule_deferred_notifications(user: User, now: datetime) -> None:
     reschedule_waiting_jobs(SEND, map(str, waiting), at=now, now=now)
 
 
-def parse_clock_time(text: str) -> str:
+def normalize_clock_time(text: str) -> str:
     try:
         return time.fromisoformat(text.strip()).strftime("%H:%M")
     except ValueError:

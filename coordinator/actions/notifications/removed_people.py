@@ -32,7 +32,9 @@ def delete_notification_settings_of_person(name: str, *, actor: Actor, now: date
         EscalationStep.objects.filter(pk=step.pk).delete()
 
 
-def rename_notification_person(before: str, after: str, *, actor: Actor, now: datetime | None) -> None:
+def move_notification_settings_to_name(
+    before: str, after: str, *, actor: Actor, now: datetime | None
+) -> None:
     """Let all that follow a person to a new name. Call it in the transaction that gives the name."""
     delete_notification_settings_of_person(after, actor=actor, now=now)  # left by another who had it
     NotificationTarget.objects.filter(person=before).update(person=after)

@@ -21,7 +21,7 @@ _slow: dict[int, float] = {}  # target → until when it counts as slow, on the 
 _lock = threading.Lock()
 
 
-def reserve_delivery_slots(waiting: Iterable[tuple[int, str]]) -> list[int]:
+def reserve_slots_and_list_targets(waiting: Iterable[tuple[int, str]]) -> list[int]:
     """Reserve slots for as many of `waiting` as are free, and return these targets.
 
     `waiting` holds targets and their kinds, the most urgent first. `release_delivery_slot` frees each slot.
@@ -30,10 +30,10 @@ def reserve_delivery_slots(waiting: Iterable[tuple[int, str]]) -> list[int]:
     with _lock:
         busy_counts = Counter(busy.values())
         taken_by_slow = Counter(
-            kind for target_id, kind in busy.items() if expire_and_check_slow_target(target_id)
+            kind for target_id, kind in busy.items() if check_slow_target_dropping_expired(target_id)
         )
         for target_id, kind in waiting:
-            lanes, slow = max_parallel_sends_of_kind(kind), expire_and_check_slow_target(target_id)
+            lanes, slow = max_parallel_sends_of_kind(kind), check_slow_target_dropping_expired(target_id)
             is_full = busy_counts[kind] >= lanes or (slow and taken_by_slow[kind] >= max(1, lanes // 2))
             if target_id in busy or is_full:
                 continue
@@ -58,7 +58,7 @@ def update_target_slowness(target_id: int, seconds: float) -> None:
             _slow.pop(target_id, None)
 
 
-def expire_and_check_slow_target(target_id: int) -> bool:
+def check_slow_target_dropping_expired(target_id: int) -> bool:
     until = _slow.get(target_id, 0.0)
     if until and until < time.monotonic():
         del _slow[target_id]

@@ -110,7 +110,7 @@ class SignInAttempt:
             return None
         try:
             user_id, device = signing.loads(
-                self.mark, key=build_device_token_key(user), salt=_SALT, max_age=DEVICE_KNOWN_FOR
+                self.mark, key=device_token_signing_key(user), salt=_SALT, max_age=DEVICE_KNOWN_FOR
             )
         except (signing.BadSignature, ValueError, TypeError):
             return None
@@ -119,10 +119,10 @@ class SignInAttempt:
 
 def sign_device_token(user: User) -> str:
     """Return the mark by which a browser is known as one that this person has signed in with."""
-    return signing.dumps([user.pk, secrets.token_hex(8)], key=build_device_token_key(user), salt=_SALT)
+    return signing.dumps([user.pk, secrets.token_hex(8)], key=device_token_signing_key(user), salt=_SALT)
 
 
-def build_device_token_key(user: User) -> str:
+def device_token_signing_key(user: User) -> str:
     """Return what signs this person's marks: who knows the secret key alone could have as many tries as marks."""
     return settings.SECRET_KEY + user.password
 
@@ -135,10 +135,10 @@ def require_sign_in_below_limits(attempt: SignInAttempt, now: datetime) -> None:
 
 def audit_sign_in(user: User, address: str, now: datetime) -> None:
     """Write down that a person signed in, and from where."""
-    record_password_check(user, "SIGNED_IN", address, now)
+    audit_passed_password_check(user, "SIGNED_IN", address, now)
 
 
-def record_password_check(user: User, event_type: str, address: str, now: datetime) -> None:
+def audit_passed_password_check(user: User, event_type: str, address: str, now: datetime) -> None:
     audit.record_audit_entry(
         event_type,
         actor=person_actor(user),
@@ -155,10 +155,10 @@ def confirm_password_and_audit(user: User, password: str, attempt: SignInAttempt
     if not user.check_password(password):
         record_failed_sign_in(attempt, now)
         raise Forbidden("Wrong password. Try again.")
-    record_password_check(user, "SIGN_IN_CONFIRMED", attempt.address, now)
+    audit_passed_password_check(user, "SIGN_IN_CONFIRMED", attempt.address, now)
 
 
-def audit_attempt_with_cookie_only(user: User, address: str, attempt: str, now: datetime) -> None:
+def audit_unproven_session_attempt(user: User, address: str, attempt: str, now: datetime) -> None:
     """Write down that somebody tried `attempt` with the cookie of a person's session alone, the first 20 times."""
     source = normalize_caller_network(address)
     if not UNPROVEN.seconds_until_retry(source, now):

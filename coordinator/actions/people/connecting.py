@@ -20,7 +20,7 @@ from coordinator.actions.people.attempts import AttemptLimit, normalize_caller_n
 from coordinator.errors import Conflict, Forbidden, UnprocessableRequest
 from coordinator.identity.actors import person_actor, system_actor
 from coordinator.identity.roles import ADMIN, has_role
-from coordinator.lib.identifiers import derive_agent_id_from_name
+from coordinator.lib.identifiers import slugify_name_as_agent_id
 from coordinator.models import Agent, ApiKey, AuditLog, ConnectCode
 
 SIGNS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's: none is taken for another
@@ -57,15 +57,15 @@ def issue_connect_code(
         raise UnprocessableRequest("A key needs a name that says which machine uses it.")
     if agent_id and not Agent.objects.filter(pk=agent_id).exists():
         raise UnprocessableRequest("There is no such agent.")
-    deleted_agents.require_unused_agent_id(agent_id)
+    deleted_agents.require_no_deleted_agent_references(agent_id)
     if ApiKey.objects.filter(name=key_name).exists():
         raise Conflict(f"A key named {key_name!r} already exists.")
     code = "".join(secrets.choice(SIGNS) for _ in range(LENGTH))
     with transaction.atomic():
         if not agent_id:
             agent_id = (
-                void_codes_and_find_agent(key_name, user, now)
-                or key_binding.create_agent_for_key(key_name, actor=person_actor(user), now=now).pk
+                void_codes_return_agent_id(key_name, user, now)
+                or key_binding.create_agent_named_like_key(key_name, actor=person_actor(user), now=now).pk
             )
         ConnectCode.objects.filter(expires_at__lt=now - EXPIRED_CODE_RETENTION).delete()
         row = ConnectCode.objects.create(
@@ -87,12 +87,12 @@ def issue_connect_code(
     return row, "-".join(code[at : at + GROUP] for at in range(0, LENGTH, GROUP))
 
 
-def void_codes_and_find_agent(key_name: str, user: User, now: datetime) -> str | None:
+def void_codes_return_agent_id(key_name: str, user: User, now: datetime) -> str | None:
     """Void the person's unused codes of that name, and return the agent that was made with the first of them.
 
     None where there is no such code, or its agent is gone or has a key by now. Nothing is voided then.
     """
-    agent_id = derive_agent_id_from_name(key_name)
+    agent_id = slugify_name_as_agent_id(key_name)
     codes = ConnectCode.objects.filter(key_name=key_name, made_by=user.pk, used_at=None)
     created = AuditLog.objects.filter(
         event_type="AGENT_CREATED", target_id=agent_id, timestamp__in=[code.created_at for code in codes]

@@ -152,7 +152,7 @@ def accept_invitation_with_passkey(
     row = find_invitation_by_token(token, now)
     if row is None:
         raise Conflict(NOT_VALID)
-    credential = passkeys.consume_challenge_and_verify_passkey(text, browser, now)
+    credential = passkeys.verify_new_passkey_consuming_challenge(text, browser, now)
     user = users.build_user(username.strip(), secrets.token_urlsafe(32))
     accounts.set_unknown_password_on_unsaved_user(user)
     with transaction.atomic():

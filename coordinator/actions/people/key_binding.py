@@ -24,11 +24,11 @@ from coordinator.identity.keys import (
     REFUSE,
     UNBOUND_KEYS,
     accepts_keys_without_agent,
-    find_api_key_refusal_reason,
     is_unbound_agent_key,
+    key_refusal_reason_or_empty,
 )
 from coordinator.identity.scopes import SPEAK_AS_AGENTS
-from coordinator.lib.identifiers import derive_agent_id_from_name
+from coordinator.lib.identifiers import slugify_name_as_agent_id
 from coordinator.models import (
     Agent,
     ApiKey,
@@ -51,7 +51,7 @@ class UnboundKey:
     spoken_for: list[str]
 
 
-def create_agent_for_key(key_name: str, *, actor: Actor, now: datetime) -> Agent:
+def create_agent_named_like_key(key_name: str, *, actor: Actor, now: datetime) -> Agent:
     """Make the agent that a new key of that name is bound to.
 
     Raises UnprocessableRequest, or Conflict where its id is taken.
@@ -59,7 +59,7 @@ def create_agent_for_key(key_name: str, *, actor: Actor, now: datetime) -> Agent
     key_name = key_name.strip()
     if not key_name:
         raise UnprocessableRequest("A key needs a name that says who uses it.")
-    agent_id = derive_agent_id_from_name(key_name)
+    agent_id = slugify_name_as_agent_id(key_name)
     if Agent.objects.filter(pk=agent_id).exists():
         raise Conflict(f"There is an agent {agent_id} already. Choose it, or give the key another name.")
     return agents.create_agent(agent_id, name=key_name, default_engine_id=ENGINE, actor=actor, now=now)
@@ -78,7 +78,7 @@ def create_bound_key(
     with transaction.atomic():
         wanted_scopes = set(scopes)
         if not agent_id and SPEAK_AS_AGENTS & wanted_scopes:
-            agent_id = create_agent_for_key(name, actor=actor, now=now).pk
+            agent_id = create_agent_named_like_key(name, actor=actor, now=now).pk
         return keys.issue_api_key(
             name=name, scopes=wanted_scopes, actor=actor, now=now, agent_id=agent_id, expires_at=expires_at
         )
@@ -89,7 +89,7 @@ def list_unbound_keys(now: datetime) -> list[UnboundKey]:
     if not accepts_keys_without_agent():
         return []
     rows = ApiKey.objects.filter(agent_id=None, agent_ids=None, revoked_at=None).order_by("name")
-    unbound = [row for row in rows if is_unbound_agent_key(row) and not find_api_key_refusal_reason(row, now)]
+    unbound = [row for row in rows if is_unbound_agent_key(row) and not key_refusal_reason_or_empty(row, now)]
     spoken_for = find_agents_used_by_keys(unbound)
     return [UnboundKey(key, sorted(spoken_for[key.pk])) for key in unbound]
 
@@ -131,7 +131,7 @@ def bind_key_to_agents(name: str, agent_ids: Sequence[str], *, actor: Actor, now
         raise UnprocessableRequest("Name at least one agent.")
     for agent_id in agent_ids:
         changed_columns.require_valid_id(agent_id, "An agent's id")
-        deleted_agents.require_unused_agent_id(agent_id)
+        deleted_agents.require_no_deleted_agent_references(agent_id)
     with transaction.atomic():
         row = ApiKey.objects.select_for_update().filter(name=name).first()
         if row is None:
@@ -143,7 +143,7 @@ def bind_key_to_agents(name: str, agent_ids: Sequence[str], *, actor: Actor, now
 
 
 def save_key_binding(row: ApiKey, agent_ids: Iterable[str], *, actor: Actor, now: datetime) -> None:
-    before, bound = sorted(row.agent_binding or ()), sorted(set(agent_ids))
+    before, bound = sorted(row.bound_agent_ids_or_none or ()), sorted(set(agent_ids))
     row.agent_id, row.agent_ids = (bound[0], None) if len(bound) == 1 else (None, bound)
     row.save(update_fields=["agent_id", "agent_ids"])
     metadata = {"before": before, "after": bound}

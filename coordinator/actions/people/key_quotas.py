@@ -34,7 +34,7 @@ class KeyQuotas:
         self._day = ""
         self._sums: dict[str, int] = {}
 
-    def find_quota_error(self, caller: str, now: datetime) -> QuotaReached | None:
+    def find_storage_quota_error(self, caller: str, now: datetime) -> QuotaReached | None:
         """Return why the caller may store nothing more today; None where it may, as far as is known here."""
         limit = settings.KEY_BYTES_PER_DAY
         if not limit or self.stored_bytes_cache_for_day(now).get(caller, 0) < limit:

@@ -27,7 +27,7 @@ from coordinator.identity.keys import (
     KeyEnded,
     KeyIdentity,
     accepts_keys_without_agent,
-    find_api_key_refusal_reason,
+    key_refusal_reason_or_empty,
 )
 from coordinator.identity.scopes import SCOPES, SPEAK_AS_AGENTS
 from coordinator.models import ApiKey, RevokedKey
@@ -91,7 +91,7 @@ def issue_api_key(
         raise UnprocessableRequest(
             "A key of scope agent must be bound to an agent. Choose one, or make one for this key."
         )
-    deleted_agents.require_unused_agent_id(agent_id)
+    deleted_agents.require_no_deleted_agent_references(agent_id)
     raw = generate_api_key()
     try:
         with transaction.atomic():
@@ -132,7 +132,7 @@ def authenticate_api_key(raw: str, now: datetime, *, source: str = "unknown") ->
         return session
     if row is None:
         raise audit_and_build_key_error(UNKNOWN, None, source, now)
-    if key_problem := find_api_key_refusal_reason(row, now):
+    if key_problem := key_refusal_reason_or_empty(row, now):
         raise audit_and_build_key_error(key_problem, row, source, now)
     record_key_use(row, now)
     return build_key_identity(row)
@@ -143,13 +143,13 @@ def require_valid_key_identity(key_id: int, now: datetime) -> KeyIdentity:
     row = ApiKey.objects.filter(pk=key_id).first()
     if row is None:
         raise Unauthorized(UNKNOWN)
-    if key_problem := find_api_key_refusal_reason(row, now):
+    if key_problem := key_refusal_reason_or_empty(row, now):
         raise Unauthorized(key_problem)
     return build_key_identity(row)
 
 
 def build_key_identity(row: ApiKey) -> KeyIdentity:
-    several = None if row.agent_id is not None else row.agent_binding
+    several = None if row.agent_id is not None else row.bound_agent_ids_or_none
     return KeyIdentity(
         row.id, row.name, frozenset(row.scope_names), row.agent_id, row.expires_at, agents=several
     )
@@ -163,7 +163,7 @@ def find_api_key_id(raw: str) -> int | None:
     api_key_row = (
         ApiKey.objects.filter(key_hash=key_hash, revoked_at=None).values_list("id", flat=True).first()
     )
-    return session_keys.find_negated_session_key_id(key_hash) if api_key_row is None else api_key_row
+    return session_keys.find_session_key_caller_id(key_hash) if api_key_row is None else api_key_row
 
 
 def audit_and_build_key_error(reason: str, row: ApiKey | None, source: str, now: datetime) -> Unauthorized:
@@ -236,7 +236,7 @@ def unbind_agent_or_revoke_keys(agent_id: str, *, actor: Actor, now: datetime) -
     """Take a deleted agent from the keys that are bound to it among others; revoke those that were left with none."""
     with transaction.atomic():
         for row in ApiKey.objects.select_for_update().filter(agent_id=None, revoked_at=None):
-            bound = row.agent_binding or frozenset()
+            bound = row.bound_agent_ids_or_none or frozenset()
             if agent_id not in bound:
                 continue
             row.agent_ids = sorted(bound - {agent_id})

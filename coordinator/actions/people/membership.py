@@ -35,7 +35,7 @@ def change_person_role(user_id: int, role: str, *, by: User, seen_version: str, 
     )
 
 
-def deactivate_person(user_id: int, *, by: User, now: datetime) -> User:
+def deactivate_account_and_end_sessions(user_id: int, *, by: User, now: datetime) -> User:
     """Switch an account off and end its sessions. Raises as `change_person_role` does."""
     require_people_admin(by)
     refuse_change_of_own_account(user_id, by)
@@ -76,7 +76,7 @@ def end_person_sessions_and_devices(
             keys.discard(hash_session_key(except_session))
         ended, _ = Session.objects.filter(pk__in=keys).delete()
         for target in push.find_push_devices(user):
-            push.end_push_device(target, f"signed out by {by.username}", now)
+            push.mark_push_device_ended(target, f"signed out by {by.username}", now)
         audit.record_audit_entry(
             "PERSON_SIGNED_OUT",
             actor=person_actor(by),

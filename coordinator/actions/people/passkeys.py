@@ -68,7 +68,7 @@ def list_passkeys(user: User) -> list[Passkey]:
 
 def list_usable_passkeys(user: User) -> list[Passkey]:
     """Return those that work at this installation's address."""
-    if passkeys.find_passkey_configuration_problem():
+    if passkeys.passkey_configuration_problem_or_empty():
         return []
     return [row for row in list_passkeys(user) if row.rp_id == passkeys.relying_party_id()]
 
@@ -132,7 +132,7 @@ def add_passkey(user: User, text: str, name: str, *, browser: str, address: str,
         PasskeyRefused: What was sent proves nothing.
         Conflict: It is known already, or there are too many.
     """
-    credential = consume_challenge_and_verify_passkey(text, browser, now, user=user)
+    credential = verify_new_passkey_consuming_challenge(text, browser, now, user=user)
     with transaction.atomic():
         User.objects.select_for_update().filter(pk=user.pk).first()  # two at once count each other
         existing = list_passkeys(user)
@@ -142,7 +142,7 @@ def add_passkey(user: User, text: str, name: str, *, browser: str, address: str,
         return store_passkey(user, credential, name, handle, address=address, now=now)
 
 
-def consume_challenge_and_verify_passkey(
+def verify_new_passkey_consuming_challenge(
     text: str, browser: str, now: datetime, *, user: User | None = None
 ) -> passkeys.NewCredential:
     """Return a browser's new passkey for `user`, or for a person with an invitation. Raises PasskeyRefused."""
@@ -372,7 +372,7 @@ def find_user_of_passkey_answer(text: str) -> User | None:
 
 
 def require_passkeys_possible() -> None:
-    if problem := passkeys.find_passkey_configuration_problem():
+    if problem := passkeys.passkey_configuration_problem_or_empty():
         raise Conflict(problem)
 
 

@@ -35,7 +35,7 @@ from coordinator.errors import (
 from coordinator.identity.actors import person_actor, system_actor
 from coordinator.identity.openid.errors import AuthorizationCodeRefused
 from coordinator.identity.openid.identities import OpenIdIdentity
-from coordinator.identity.roles import ADMIN, ROLES, highest_role
+from coordinator.identity.roles import ADMIN, ROLES, highest_role_of_user
 from coordinator.models import AuditLog, ProviderIdentity
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class IdentityMismatch(Forbidden):
     """The person who returned is not the one who started the sign-in."""
 
 
-def sign_in_with_provider(identity: OpenIdIdentity, address: str, now: datetime) -> User:
+def sign_in_verified_identity(identity: OpenIdIdentity, address: str, now: datetime) -> User:
     """Return the person's account, made where they are new, with the role that their groups give.
 
     Raises NoProviderRole (the account then loses its role, too), AccountDeactivated, UsernameTaken and
@@ -100,7 +100,7 @@ def sign_in_with_provider(identity: OpenIdIdentity, address: str, now: datetime)
                 else create_provider_user(identity, now)
             )
             if user.is_active and identity.role:
-                record_provider_sign_in("SIGNED_IN", user, identity, address, now)
+                audit_provider_sign_in("SIGNED_IN", user, identity, address, now)
     except IntegrityError:  # two first sign-ins of one person at once
         raise Conflict("You were just signed in from another tab or browser. Try again.") from None
     require_active_role(user, identity)
@@ -121,7 +121,7 @@ def confirm_provider_identity(user: User, identity: OpenIdIdentity, address: str
             )
         user = sync_provider_role(provider_user, identity, now)
         if user.is_active and identity.role:
-            record_provider_sign_in("SIGN_IN_CONFIRMED", user, identity, address, now)
+            audit_provider_sign_in("SIGN_IN_CONFIRMED", user, identity, address, now)
     require_active_role(user, identity)
 
 
@@ -141,7 +141,7 @@ def connect_provider_account(user: User, identity: OpenIdIdentity, address: str,
         raise build_no_role_error(identity)
     try:
         with transaction.atomic():
-            before = highest_role(user)
+            before = highest_role_of_user(user)
             if find_user_or_drop_orphan_identity(identity):
                 raise Conflict(
                     f"Your {settings.OIDC_NAME} identity already belongs to another account here. Sign in "
@@ -151,7 +151,7 @@ def connect_provider_account(user: User, identity: OpenIdIdentity, address: str,
             users.update_user(user.pk, changes, role=identity.role, actor=PROVIDER, now=now)
             ProviderIdentity.objects.filter(user_id=user.pk).exclude(issuer=identity.issuer).delete()
             link_provider_identity(user, identity, now)
-            record_provider_sign_in("SIGN_IN_CONNECTED", user, identity, address, now, role_before=before)
+            audit_provider_sign_in("SIGN_IN_CONNECTED", user, identity, address, now, role_before=before)
     except IntegrityError:
         raise Conflict(
             f"Your account is already connected with another {settings.OIDC_NAME} identity."
@@ -179,7 +179,7 @@ def disconnect_provider_account(user: User, address: str, now: datetime) -> None
         provider_identity = ProviderIdentity.objects.select_for_update().filter(user_id=user.pk).first()
         if provider_identity is None:
             raise NotFound(f"Your account is not connected with {settings.OIDC_NAME}.")
-        role, had = role_after_provider_disconnect(user), highest_role(user)
+        role, had = role_after_provider_disconnect(user), highest_role_of_user(user)
         if role != had:
             users.update_user(
                 user.pk, build_superuser_fields_for_role(role), role=role, actor=PROVIDER, now=now
@@ -210,7 +210,7 @@ def role_after_provider_disconnect(user: User) -> str:
     connected = AuditLog.objects.filter(event_type="SIGN_IN_CONNECTED", target_id=user.username)
     newest = connected.order_by("-id").first()
     before = newest.metadata.get("role_before") if newest and isinstance(newest.metadata, dict) else None
-    had = highest_role(user)
+    had = highest_role_of_user(user)
     return min(before, had, key=ROLES.index) if before in ROLES and had else ""
 
 
@@ -332,7 +332,7 @@ def sync_provider_role(user: User, identity: OpenIdIdentity, now: datetime) -> U
     Raises NotFound where it is deleted, or no longer theirs, meanwhile.
     """
     role = identity.role or ""
-    if users.find_group_role(user) != role or (user.is_superuser and role != ADMIN):
+    if users.group_role_or_empty(user) != role or (user.is_superuser and role != ADMIN):
         changes = build_superuser_fields_for_role(role)
         user = users.update_user(
             user.pk, changes, role=role, actor=PROVIDER, keep_an_administrator=False, now=now
@@ -359,7 +359,7 @@ def build_no_role_error(identity: OpenIdIdentity) -> NoProviderRole:
     )
 
 
-def record_provider_sign_in(
+def audit_provider_sign_in(
     event_type: str, user: User, identity: OpenIdIdentity, address: str, now: datetime, **more: str | None
 ) -> None:
     audit.record_audit_entry(

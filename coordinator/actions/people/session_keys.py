@@ -43,7 +43,9 @@ class GatewayKey:
     key: str
 
 
-def issue_session_key(session_id: str, runner: Runner, *, program: str, now: datetime) -> GatewayKey | None:
+def issue_gateway_key_or_none(
+    session_id: str, runner: Runner, *, program: str, now: datetime
+) -> GatewayKey | None:
     """Make the key of the session's agent, in place of an earlier one; None where the agent gets no gateway.
 
     `program` is the agent's name as its runner has it. Raises NotFound, Forbidden where another runner holds the
@@ -83,21 +85,21 @@ def find_gateway_key_agent_id(run: Run, runner: Runner, program: str, now: datet
     is handed to whom nothing is open, nor to an agent that was deleted, nor where it or its blueprint switched it off.
     """
     bound = ApiKey.objects.filter(name=runner.registered_by).values_list("agent_id", flat=True).first()
-    agent_id = run.agent_name or bound or resolve_offered_program(runner, program)
+    agent_id = run.agent_name or bound or find_offered_program_name(runner, program)
     if (
         agent_id is None
         or is_gateway_switched_off(agent_id, run)
         or deleted_agents.is_agent_deleted(agent_id)
     ):
         return None
-    return agent_id if reach.has_reachable_tool(agent_id, now) else None
+    return agent_id if reach.can_agent_reach_any_tool(agent_id, now) else None
 
 
-def resolve_offered_program(runner: Runner, reported: str) -> str | None:
+def find_offered_program_name(runner: Runner, reported: str) -> str | None:
     """Return the name of the agent's program, as hooks say it; None for one that is not known, or not offered."""
     offered = {
         offered_agent["name"]
-        for offered_agent in offers.offered_agents(
+        for offered_agent in offers.list_agents_in_offers(
             offers.load_offers_by_runner_id([runner.pk]).get(runner.pk)
         )
     }
@@ -109,7 +111,7 @@ def is_gateway_switched_off(agent_id: str, run: Run) -> bool:
     metadata = Agent.objects.filter(pk=agent_id).values_list("metadata", flat=True).first()
     if isinstance(metadata, dict) and metadata.get(SWITCH) is False:
         return True
-    blueprint = blueprints.find_resolved_blueprint_as_json(run.agent_name)
+    blueprint = blueprints.find_unmasked_blueprint_as_json(run.agent_name)
     servers = blueprint.get("mcp_servers") if blueprint else None
     return isinstance(servers, dict) and GATEWAY in servers
 
@@ -135,7 +137,7 @@ def end_orphaned_session_keys(now: datetime) -> None:
 def end_session_key_if_orphaned(key: SessionKey, now: datetime) -> None:
     with transaction.atomic():
         Session.objects.select_for_update(no_key=True).filter(pk=key.session_id).first()
-        if not session_keys.has_valid_runner_key(key.runner_id, now):
+        if not session_keys.is_key_of_runner_valid(key.runner_id, now):
             end_session_key(key.session_id, "Its runner's key is no longer valid.", now)
             return
         is_over = not isinstance(key.expires_at, datetime) or key.expires_at <= now

@@ -41,17 +41,17 @@ def replace_setup_token(now: datetime) -> str:
     return raw
 
 
-def find_setup_token_problem(token: str) -> str:
+def setup_token_problem_or_empty(token: str) -> str:
     """Return why `token` could not be redeemed now, so that nobody fills in a form for nothing; "" where it could."""
     if not is_setup_open():
         return ALREADY
     if not settings.PASSWORD_SIGN_IN:
-        return build_no_password_notice()
+        return password_sign_in_off_notice()
     is_good = SetupToken.objects.filter(token_hash=hash_api_key(token), used_at__isnull=True).exists()
     return "" if is_good else SPENT
 
 
-def build_no_password_notice() -> str:
+def password_sign_in_off_notice() -> str:
     """Return how the first administrator comes in while passwords are off: an account with one would be of no use."""
     return (
         f"Password sign-in is off. Sign in with {settings.OIDC_NAME} as a member of a group that has the "
@@ -67,10 +67,10 @@ def redeem_setup_token(token: str, username: str, password: str, now: datetime) 
     Raises UnprocessableRequest for a name or a password that the settings' rules do not take; the link stays good then.
     """
     if not settings.PASSWORD_SIGN_IN:
-        raise Conflict(build_no_password_notice())
+        raise Conflict(password_sign_in_off_notice())
     user = build_first_admin(username, password)
     with transaction.atomic():
-        consume_setup_token(token, now)
+        require_and_use_setup_token(token, now)
         user.save()
         user.groups.add(Group.objects.get_or_create(name=ADMIN)[0])
         audit.record_audit_entry(
@@ -95,7 +95,7 @@ def build_first_admin(username: str, password: str) -> User:
     return user
 
 
-def consume_setup_token(token: str, now: datetime) -> None:
+def require_and_use_setup_token(token: str, now: datetime) -> None:
     """Use the token up. The lock on all open tokens lets only one of two people at once get this far."""
     waiting = SetupToken.objects.select_for_update().filter(used_at__isnull=True).order_by("token_hash")
     good = hash_api_key(token) in {row.token_hash for row in waiting}

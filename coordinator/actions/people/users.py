@@ -30,7 +30,7 @@ EDITABLE = ("username", "first_name", "last_name", "email", "is_active", "is_sup
 SELF_REFUSED = "You cannot delete yourself. Ask another administrator."
 
 
-def find_group_role(user: User) -> str:
+def group_role_or_empty(user: User) -> str:
     """Return the highest role that the user's groups give, or an empty text."""
     names = set(user.groups.values_list("name", flat=True)) if user.pk else set()
     return next((role for role in reversed(ROLES) if role in names), "")
@@ -39,7 +39,7 @@ def find_group_role(user: User) -> str:
 def compute_user_version(user: User) -> str:
     """Return the version that an editor of this person has seen."""
     return row_versions.hash_column_values_as_version(
-        [row_versions.hash_row_fields_as_version(user, EDITABLE), find_group_role(user)]
+        [row_versions.hash_row_fields_as_version(user, EDITABLE), group_role_or_empty(user)]
     )
 
 
@@ -88,7 +88,7 @@ def insert_user_with_role(user: User, *, role: str, actor: Actor, now: datetime 
             delete_username_references(
                 user.username, actor, now
             )  # left by another of this name, whom somebody deleted elsewhere
-            set_user_role(user, role)
+            move_user_to_role_group(user, role)
             after = {**changed_columns.read_column_values(user, EDITABLE), "role": role}
             record_user_change("USER_CREATED", user, {"after": after}, actor, now)
     except IntegrityError:
@@ -117,16 +117,18 @@ def update_user(
                 "before": {},
                 "after": {},
             }
-            had = find_group_role(user)
+            had = group_role_or_empty(user)
             if role is not None and role != had:
-                set_user_role(user, role)
+                move_user_to_role_group(user, role)
                 difference["before"]["role"], difference["after"]["role"] = had, role
             if difference["after"]:
                 validate_user_fields(user)
                 user.save(update_fields=[name for name in difference["after"] if name != "role"])
                 if "username" in difference["after"]:
                     before = difference["before"]["username"]
-                    notifications.rename_notification_person(before, user.username, actor=actor, now=now)
+                    notifications.move_notification_settings_to_name(
+                        before, user.username, actor=actor, now=now
+                    )
                     person_names.rename_person_everywhere(before, user.username)
                 if keep_an_administrator:
                     require_remaining_administrator()
@@ -145,7 +147,7 @@ def delete_user(user_id: int, *, actor: Actor, now: datetime | None = None) -> N
         user = lock_user_and_decision_rights(user_id)
         if person_actor(user) == actor:
             raise Conflict(SELF_REFUSED)
-        before = {**changed_columns.read_column_values(user, EDITABLE), "role": find_group_role(user)}
+        before = {**changed_columns.read_column_values(user, EDITABLE), "role": group_role_or_empty(user)}
         for model in (ProviderIdentity, Passkey, RecoveryCode):
             model.objects.filter(user_id=user.pk).delete()
         user.delete()
@@ -158,7 +160,7 @@ def delete_user(user_id: int, *, actor: Actor, now: datetime | None = None) -> N
 def delete_username_references(name: str, actor: Actor, now: datetime | None) -> None:
     """Drop what is kept for a name that nobody has."""
     notifications.delete_notification_settings_of_person(name, actor=actor, now=now)
-    person_names.delete_rows_of_person_name(name)
+    person_names.clear_person_name_references(name)
 
 
 def lock_user_and_decision_rights(user_id: int, seen_version: str | None = None) -> User:
@@ -176,7 +178,7 @@ def lock_user_and_decision_rights(user_id: int, seen_version: str | None = None)
     return user
 
 
-def set_user_role(user: User, role: str) -> None:
+def move_user_to_role_group(user: User, role: str) -> None:
     """Put the user into the role's group and out of the others'; groups that are no roles stay."""
     if role and role not in ROLES:
         raise UnprocessableRequest(f"The role must be one of: {', '.join(ROLES)}, or none.")

@@ -26,7 +26,7 @@ def has_plugin_permission(plugin_id: str, permission: str) -> bool:
     return isinstance(stored, list) and permission in stored
 
 
-def find_grantable_permissions(wanted_permissions: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+def filter_addable_plugin_permissions(wanted_permissions: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return those pairs of plugin and permission that `add_plugin_permission` would add, with one query for all."""
     pairs = {pair for pair in wanted_permissions if pair[1] in KNOWN}
     rows = PluginSetting.objects.filter(pk__in={plugin_id for plugin_id, _ in pairs})
@@ -57,7 +57,7 @@ def add_plugin_permission(
         raise UnprocessableRequest(f"{permission!r} is not a permission. Choose from: {', '.join(KNOWN)}.")
     with transaction.atomic():
         row = lock_plugin_row(plugin_id, seen_version)
-        before = read_plugin_permissions(row)
+        before = require_plugin_permission_list(row)
         if permission in before:
             return before
         return save_plugin_permissions(
@@ -83,7 +83,7 @@ def remove_plugin_permission(
     """Take a permission from the plugin and return what is left. Raises NotFound also where it held none."""
     with transaction.atomic():
         row = lock_plugin_row(plugin_id, seen_version)
-        before = read_plugin_permissions(row)
+        before = require_plugin_permission_list(row)
         if permission not in before:
             raise NotFound(f"{plugin_id} does not have {permission}, so there is nothing to revoke.")
         remaining = [name for name in before if name != permission]
@@ -108,7 +108,7 @@ def lock_plugin_row(plugin_id: str, seen_version: str | None = None) -> PluginSe
     return row
 
 
-def read_plugin_permissions(row: PluginSetting) -> list[str]:
+def require_plugin_permission_list(row: PluginSetting) -> list[str]:
     stored = row.allowed_permissions
     if stored is None:
         return []
@@ -127,7 +127,7 @@ def save_plugin_permissions(
     now: datetime,
     reason: str | None,
 ) -> list[str]:
-    changes = {"before": read_plugin_permissions(row), "after": after}
+    changes = {"before": require_plugin_permission_list(row), "after": after}
     row.allowed_permissions = after
     row.save(update_fields=["allowed_permissions"])
     audit.record_audit_entry(

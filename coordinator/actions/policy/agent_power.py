@@ -90,7 +90,7 @@ def verify_power_password(
         ) from None
 
 
-def set_power_password(agent_id: str, password: str | None, *, actor: Actor, now: datetime) -> Agent:
+def set_power_switch_password(agent_id: str, password: str | None, *, actor: Actor, now: datetime) -> Agent:
     """Guard the power switch with a password, or with None take the guard away.
 
     Raises NotFound, UnprocessableRequest.

@@ -18,7 +18,7 @@ from coordinator.models import Brake, Run, Runner
 from coordinator.models.brakes import BrakeReach
 from coordinator.policy.limits import brakes
 from coordinator.policy.limits.brakes import ActiveBrake
-from coordinator.policy.requests.approvals import format_instant_or_keep_text
+from coordinator.policy.requests.approvals import canonical_instant_or_text
 from coordinator.runs import offers
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def apply_brake_and_stop_runs(
     try:
         with transaction.atomic():
             brake = Brake.objects.create(reach=reach, name=name, reason=reason, set_at=now, set_by=str(actor))
-            record_brake_event("BRAKE_PUT_ON", brake, actor, now)
+            audit_brake_event("BRAKE_PUT_ON", brake, actor, now)
     except IntegrityError:
         raise Conflict(f"The brake for {name or 'everything'} is already on. Nothing was changed.") from None
     active_brake = ActiveBrake(brake.pk, brake.reach, brake.name, brake.reason, brake.set_by)
@@ -94,10 +94,10 @@ def lift_brake(brake_id: int, *, actor: Actor, now: datetime) -> None:
         if not released.update(released_at=now, released_by=str(actor)):
             brake.refresh_from_db()  # another process may have released it since it was read
             raise Conflict(f"{brake.released_by} has already released it.")
-        record_brake_event("BRAKE_RELEASED", brake, actor, now)
+        audit_brake_event("BRAKE_RELEASED", brake, actor, now)
 
 
-def record_brake_event(event_type: str, brake: Brake, actor: Actor, now: datetime) -> None:
+def audit_brake_event(event_type: str, brake: Brake, actor: Actor, now: datetime) -> None:
     audit.record_audit_entry(
         event_type,
         actor=actor,
@@ -107,14 +107,14 @@ def record_brake_event(event_type: str, brake: Brake, actor: Actor, now: datetim
         metadata={
             "reach": brake.reach,
             "name": brake.name,
-            "set_at": format_instant_or_keep_text(brake.set_at),
+            "set_at": canonical_instant_or_text(brake.set_at),
             "set_by": brake.set_by,
         },
         now=now,
     )
 
 
-def stop_braked_runs(now: datetime) -> None:
+def stop_runs_under_active_brakes(now: datetime) -> None:
     """Stop what is at work though a brake holds it: what was claimed while it was put on, or was not reached then."""
     for run_id in find_braked_run_ids(brakes.load_active_brakes())[:MOST_STOPPED]:
         try:

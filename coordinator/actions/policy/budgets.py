@@ -52,7 +52,7 @@ def create_budget(
         if Budget.objects.filter(ended_at__isnull=True).count() >= MOST_BUDGETS:
             raise Conflict(f"There are already {MOST_BUDGETS} budgets, which is the limit. Remove one first.")
         budget = Budget.objects.create(**budget_columns(budget_row), changed_at=now, changed_by=str(actor))
-        record_budget_event("BUDGET_SET", budget.pk, actor, now, after=budget_columns(budget_row))
+        audit_budget_event("BUDGET_SET", budget.pk, actor, now, after=budget_columns(budget_row))
     return budget
 
 
@@ -68,7 +68,7 @@ def update_budget(budget_id: int, *, amount: float, at_limit: str, actor: Actor,
         )
         if amount != before.amount:
             BudgetMark.objects.filter(budget_id=budget_id).delete()  # the new amount is reported again
-        record_budget_event(
+        audit_budget_event(
             "BUDGET_CHANGED",
             budget_id,
             actor,
@@ -85,19 +85,19 @@ def suspend_budget_for_today(budget_id: int, *, actor: Actor, now: datetime) -> 
     with transaction.atomic():
         lock_budget(budget_id)
         Budget.objects.filter(pk=budget_id).update(allowed_until=until, allowed_by=str(actor))
-        record_budget_event(
+        audit_budget_event(
             "BUDGET_ALLOWED_TODAY", budget_id, actor, now, until=instants.format_canonical_instant(until)
         )
     return until
 
 
-def remove_budget(budget_id: int, *, actor: Actor, now: datetime) -> None:
+def end_budget(budget_id: int, *, actor: Actor, now: datetime) -> None:
     """End a budget. Raises NotFound."""
     require_budget_editor(actor)
     with transaction.atomic():
         before = budgets.convert_budget_row(lock_budget(budget_id))
         Budget.objects.filter(pk=budget_id).update(ended_at=now, changed_at=now, changed_by=str(actor))
-        record_budget_event("BUDGET_REMOVED", budget_id, actor, now, before=budget_columns(before))
+        audit_budget_event("BUDGET_REMOVED", budget_id, actor, now, before=budget_columns(before))
 
 
 def end_person_budgets(name: str, *, actor: Actor, now: datetime) -> None:
@@ -107,13 +107,13 @@ def end_person_budgets(name: str, *, actor: Actor, now: datetime) -> None:
     ):
         before = budget_columns(budgets.convert_budget_row(row))
         Budget.objects.filter(pk=row.pk).update(ended_at=now, changed_at=now, changed_by=str(actor))
-        record_budget_event("BUDGET_REMOVED", row.pk, actor, now, before=before, person_deleted=name)
+        audit_budget_event("BUDGET_REMOVED", row.pk, actor, now, before=before, person_deleted=name)
 
 
 def record_reached_budgets(now: datetime) -> None:
     """Note which budgets have come to 80 or 100 percent since the last time: once a period or session."""
     for budget in budgets.load_active_budgets():
-        for current_budget_state in load_current_budget_states(budget, now):
+        for current_budget_state in load_states_of_budget(budget, now):
             reached = [level for level in LEVELS if current_budget_state.used_percent >= level]
             for level in reached:
                 record_reached_budget_level(
@@ -131,7 +131,7 @@ def delete_old_budget_usage(now: datetime) -> None:
     BudgetMark.objects.filter(at__lt=oldest).delete()
 
 
-def load_current_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetState]:
+def load_states_of_budget(budget: BudgetRow, now: datetime) -> list[BudgetState]:
     if not budget.is_limit_per_session:
         return [budgets.current_budget_state(budget, now)]
     used_up_marks = BudgetMark.objects.filter(budget_id=budget.id, level=USED_UP).values("about")
@@ -148,15 +148,21 @@ def record_reached_budget_level(
 
     Of two levels at once, only of the higher.
     """
-    about = state.session_id or budgets.budget_period_name(state.budget, now)
+    about = state.session_id or budgets.current_period_iso_label(state.budget, now)
     with transaction.atomic():
         mark, is_new = BudgetMark.objects.get_or_create(
             budget_id=state.budget.id, about=about, level=level, defaults={"at": now}
         )
         if is_new:
             kind = "BUDGET_USED_UP" if level >= USED_UP else "BUDGET_NEARLY_USED"
-            record_budget_event(
-                kind, state.budget.id, BY, now, about=about, used=state.usage_label, of=state.budget.title
+            audit_budget_event(
+                kind,
+                state.budget.id,
+                BY,
+                now,
+                about=about,
+                used=state.used_amount_label,
+                of=state.budget.title,
             )
             if should_notify:
                 notifications.announce_budget_level(mark, now=now)
@@ -200,7 +206,7 @@ def budget_columns(budget: BudgetRow) -> dict[str, Any]:
     return {name: value for name, value in asdict(budget).items() if name not in {"id", "allowed_until"}}
 
 
-def record_budget_event(
+def audit_budget_event(
     event_type: str, budget_id: int, actor: Actor, now: datetime, **metadata: str | Mapping[str, Any]
 ) -> None:
     audit.record_audit_entry(

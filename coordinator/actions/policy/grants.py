@@ -100,7 +100,7 @@ def format_grant_time(value: Any) -> str | None:
     return instants.format_canonical_instant(value) if isinstance(value, datetime) else value
 
 
-def compute_grants_version(rows: Iterable[Grant]) -> str:
+def compute_grant_slot_version(rows: Iterable[Grant]) -> str:
     """Return the version of a slot, from all its rows. The clock alone never changes it."""
     ordered = sorted(rows, key=lambda row: row.pk)
     return row_versions.hash_column_values_as_version([serialize_grant(row) for row in ordered])
@@ -111,11 +111,11 @@ def load_grant_slots(agent_ids: Iterable[str], server_ids: Iterable[str]) -> dic
     slot_grants: dict[Slot, list[Grant]] = {}
     rows = Grant.objects.filter(agent_id__in=list(agent_ids), server_id__in=list(server_ids))
     for row in rows.filter(entry_type__in=[TOOL_GRANT, SERVER_GRANT]).order_by("id"):
-        slot_grants.setdefault(find_grant_slot(row), []).append(row)
+        slot_grants.setdefault(grant_slot_of_row(row), []).append(row)
     return slot_grants
 
 
-def find_grant_slot(row: Grant) -> Slot:
+def grant_slot_of_row(row: Grant) -> Slot:
     # Rows whose kind and tool name contradict each other decide nothing; an edit of their slot ends them too.
     return (row.agent_id, row.server_id, row.tool_name if row.entry_type == TOOL_GRANT else None)
 
@@ -127,13 +127,16 @@ def apply_grant_edits(edits: Sequence[GrantEdit], *, actor: Actor, now: datetime
     for slots that are not as they were seen, Forbidden for an API key.
     """
     require_grant_editor(actor)
-    sound = normalize_grant_edits(edits, now)
+    sound = validate_and_trim_grant_edits(edits, now)
     with transaction.atomic():
-        lock_granted_servers({edit.server_id for edit in sound})
-        lock_granted_agents({edit.agent_id for edit in sound if edit.permission != INHERIT})
+        require_and_lock_granted_servers({edit.server_id for edit in sound})
+        require_and_lock_granted_agents({edit.agent_id for edit in sound if edit.permission != INHERIT})
         grant_slots = load_grant_slots({edit.agent_id for edit in sound}, {edit.server_id for edit in sound})
         require_current_grant_versions(sound, grant_slots)
-        applied = [apply_grant_edit(edit, grant_slots.get(edit.grant_slot, []), actor, now) for edit in sound]
+        applied = [
+            apply_grant_edit_if_changed(edit, grant_slots.get(edit.grant_slot, []), actor, now)
+            for edit in sound
+        ]
     return [applied_edit for applied_edit in applied if applied_edit is not None]
 
 
@@ -141,7 +144,7 @@ def require_grant_editor(actor: Actor) -> None:
     require_actor_not_api_key(actor, "An API key cannot change grants. A person must sign in to do it.")
 
 
-def normalize_grant_edits(edits: Sequence[GrantEdit], now: datetime) -> list[GrantEdit]:
+def validate_and_trim_grant_edits(edits: Sequence[GrantEdit], now: datetime) -> list[GrantEdit]:
     """Return the edits with their texts trimmed; raise UnprocessableRequest at the first that may not be stored."""
     if len(edits) > MOST_EDITS:
         raise UnprocessableRequest(f"At most {MOST_EDITS} grants can be changed at once.")
@@ -164,7 +167,7 @@ def validate_grant_edit(edit: GrantEdit, now: datetime) -> None:
         raise UnprocessableRequest(f"{where}: a justification may have at most {LONGEST_TEXT} characters.")
 
 
-def lock_granted_servers(names: set[str]) -> None:
+def require_and_lock_granted_servers(names: set[str]) -> None:
     """Hold the servers until the commit: an empty slot has no row that two editors could queue for.
 
     Everything here takes locks in one order, or PostgreSQL ends one of two as a deadlock: servers by name, agents by
@@ -176,7 +179,7 @@ def lock_granted_servers(names: set[str]) -> None:
         raise NotFound(f"There is no MCP server {join_sorted_names(missing)}. Add it before granting it.")
 
 
-def lock_granted_agents(ids: set[str]) -> None:
+def require_and_lock_granted_agents(ids: set[str]) -> None:
     """Hold the agents until the commit, before any grant: a new grant's foreign key would wait for them later."""
     locked = Agent.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
     missing = ids - {agent.pk for agent in locked}
@@ -195,13 +198,15 @@ def require_current_grant_versions(
         (edit, current_grants.get(edit.grant_slot, []))
         for edit in edits
         if edit.seen_version is not None
-        and edit.seen_version != compute_grants_version(current_grants.get(edit.grant_slot, []))
+        and edit.seen_version != compute_grant_slot_version(current_grants.get(edit.grant_slot, []))
     ]
     if clashes:
         raise StaleGrantEdit(clashes)
 
 
-def apply_grant_edit(edit: GrantEdit, rows: list[Grant], actor: Actor, now: datetime) -> AppliedEdit | None:
+def apply_grant_edit_if_changed(
+    edit: GrantEdit, rows: list[Grant], actor: Actor, now: datetime
+) -> AppliedEdit | None:
     current_rows = [row for row in rows if is_grant_current(row, now)]
     beneath = find_grants_remaining_under_edit(edit, current_rows)
     replaced = [row for row in current_rows if row not in beneath]
@@ -230,7 +235,7 @@ def is_grant_unchanged(edit: GrantEdit, replaced: list[Grant]) -> bool:
         return False
     row = replaced[0]
     return (row.entry_type, row.tool_name, row.effective_permission, row.expires_at, row.justification) == (
-        edit.grant_entry_type,
+        edit.tool_or_server_grant_type,
         edit.tool_name,
         edit.permission,
         edit.expires_at,
@@ -366,7 +371,7 @@ def lock_grant(grant_id: int, seen_version: str | None, now: datetime | None = N
     if row is None or row.entry_type not in (TOOL_GRANT, SERVER_GRANT):
         raise NotFound("This grant no longer exists.")
     rows = load_slot_grants(row)
-    if seen_version is not None and seen_version != compute_grants_version(rows):
+    if seen_version is not None and seen_version != compute_grant_slot_version(rows):
         raise StaleGrantEdit([(build_grant_edit(row, INHERIT, None, None), rows)])
     if now is not None and not is_grant_current(row, now):
         raise Conflict("This grant has already ended.")
@@ -375,14 +380,14 @@ def lock_grant(grant_id: int, seen_version: str | None, now: datetime | None = N
 
 def load_slot_grants(row: Grant) -> list[Grant]:
     """Return every grant of the slot that the row is of, oldest first."""
-    return load_grant_slots([row.agent_id], [row.server_id]).get(find_grant_slot(row), [])
+    return load_grant_slots([row.agent_id], [row.server_id]).get(grant_slot_of_row(row), [])
 
 
 def build_grant_edit(
     row: Grant, permission: str, until: datetime | None, justification: str | None
 ) -> GrantEdit:
     """Return the edit that makes the row's slot say `permission`."""
-    return GrantEdit(row.agent_id, row.server_id, find_grant_slot(row)[2], permission, until, justification)
+    return GrantEdit(row.agent_id, row.server_id, grant_slot_of_row(row)[2], permission, until, justification)
 
 
 def delete_grants_of_agent_or_server(
@@ -421,12 +426,12 @@ def replace_grants_of_server(
         wanted_edits.setdefault(edit.grant_slot, []).append(edit)
     with transaction.atomic():
         require_grant_editor(actor)
-        lock_granted_servers({server_id})
+        require_and_lock_granted_servers({server_id})
         current_grants: dict[Slot, list[Grant]] = {}
         rows = Grant.objects.filter(server_id=server_id).exclude(entry_type="capability")
         for row in rows.order_by("id"):
             if is_grant_current(row, now):
-                current_grants.setdefault(find_grant_slot(row), []).append(row)
+                current_grants.setdefault(grant_slot_of_row(row), []).append(row)
         layers = [
             order_grant_layers(edits)
             for slot, edits in wanted_edits.items()

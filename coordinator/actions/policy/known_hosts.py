@@ -11,7 +11,7 @@ from coordinator.policy.requests import approvals
 from coordinator.policy.rules.call_text import (
     CallText,
     build_requested_call_text,
-    call_text_in_working_folder,
+    copy_call_text_with_folder,
 )
 from coordinator.policy.rules.history_queries import MOST_HOSTS, load_project_folder_or_default
 
@@ -26,7 +26,7 @@ def save_hosts_of_approved_request(row: PermissionRequest, now: datetime) -> Non
         return
     edited = approvals.approved_edited_input(row)
     tool_input: Any = subject.tool_input if edited is None else edited
-    text = call_text_in_working_folder(
+    text = copy_call_text_with_folder(
         build_requested_call_text(subject.tool_name, tool_input, subject.target_resource or ""),
         context.folder,
     )

@@ -27,7 +27,7 @@ def set_ready_made_rule_enabled(name: str, *, is_on: bool, actor: Actor, now: da
         if wanted_rules == list(saved):
             return
         tool_rules.replace_tool_rules(
-            wanted_rules, seen_version=rules.tool_rules_version(saved), actor=actor, now=now
+            wanted_rules, seen_version=rules.digest_tool_rules(saved), actor=actor, now=now
         )
         audit.record_audit_entry(
             "READY_MADE_RULE_SWITCHED",

@@ -16,7 +16,7 @@ from coordinator.models import DismissedSuggestion
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.rules import tool_rules as rules
 from coordinator.policy.rules.tool_rules import DecisionRule
-from coordinator.policy.suggestions.search import rules_with_additions_after_denials
+from coordinator.policy.suggestions.search import insert_rules_after_last_deny
 
 ALREADY_THERE = "This rule already exists."
 
@@ -39,7 +39,7 @@ def accept_suggestions(
         existing = {replace(rule, number=0, reason="") for rule in saved}
         if any(replace(rule, number=0, reason="") in existing for rule in added):
             raise Conflict(ALREADY_THERE)
-        wanted_rules = rules_with_additions_after_denials(saved, added)
+        wanted_rules = insert_rules_after_last_deny(saved, added)
         if added:
             tool_rules.replace_tool_rules(wanted_rules, seen_version=seen_version, actor=actor, now=now)
         if edits:

@@ -36,9 +36,9 @@ def replace_tool_rules(
     with transaction.atomic():
         lock_table_against_writes("tool_rules")  # two editors of an empty list have no row to meet at
         before = rules.load_saved_tool_rules()
-        if rules.tool_rules_version(before) != seen_version:
+        if rules.digest_tool_rules(before) != seen_version:
             raise Conflict(CHANGED_MEANWHILE)
-        if rules.tool_rules_version(wanted_rules) == seen_version:
+        if rules.digest_tool_rules(wanted_rules) == seen_version:
             return
         ToolRule.objects.all().delete()
         ToolRule.objects.bulk_create([build_tool_rule(rule, actor, now) for rule in wanted_rules])
@@ -61,7 +61,7 @@ def has_rule_about_new_hosts(rules: Sequence[DecisionRule]) -> bool:
     return any(rule.parsed_terms.has_new_hosts for rule in rules)
 
 
-def deny_tool_to_all_agents(tool: str, reason: str, *, actor: Actor, now: datetime) -> bool:
+def try_add_tool_denial_rule(tool: str, reason: str, *, actor: Actor, now: datetime) -> bool:
     """Put a rule that denies the tool, by its name in calls, before all others; return whether there was none yet.
 
     Raises UnprocessableRequest where there are as many rules as there may be.
@@ -73,7 +73,7 @@ def deny_tool_to_all_agents(tool: str, reason: str, *, actor: Actor, now: dateti
         if any(replace(rule, number=1, reason=reason) == denial for rule in saved):
             return False
         wanted_rules = [denial, *(replace(rule, number=rule.number + 1) for rule in saved)]
-        replace_tool_rules(wanted_rules, seen_version=rules.tool_rules_version(saved), actor=actor, now=now)
+        replace_tool_rules(wanted_rules, seen_version=rules.digest_tool_rules(saved), actor=actor, now=now)
     return True
 
 

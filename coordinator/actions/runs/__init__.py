@@ -8,15 +8,15 @@ from coordinator.actions.runs.held_runs import IMPORTED, hold_runs, release_held
 from coordinator.actions.runs.lost_runs import (
     complete_run_of_finished_session,
     end_run_after_unconfirmed_stop,
-    fail_run_if_unmatched,
+    fail_run_if_demands_unmet,
     recover_runner_runs,
 )
 from coordinator.actions.runs.ordering import queue_start_or_resume_run
 from coordinator.actions.runs.reports import (
     record_run_completed,
     record_run_failed,
-    record_run_start_or_stop,
     record_run_stopped,
+    record_start_or_order_stop,
 )
 from coordinator.actions.runs.run_state_machine import (
     AFTERWARDS,
@@ -47,15 +47,15 @@ __all__ = [
     "complete_run_of_finished_session",
     "end_run_after_unconfirmed_stop",
     "executors",
-    "fail_run_if_unmatched",
+    "fail_run_if_demands_unmet",
     "has_session_event_since",
     "hold_runs",
     "lock_session",
     "queue_start_or_resume_run",
     "record_run_completed",
     "record_run_failed",
-    "record_run_start_or_stop",
     "record_run_stopped",
+    "record_start_or_order_stop",
     "recover_runner_runs",
     "release_held_run",
     "request_run_stop",

@@ -23,7 +23,7 @@ from coordinator.models.fields import decode_stored_json
 from coordinator.models.runners import AUTONOMOUS
 from coordinator.policy.limits import brakes, budgets
 from coordinator.runs import demands, offers
-from coordinator.runs.statuses import ACTIVE, run_statuses_sql
+from coordinator.runs.statuses import ACTIVE, run_status_in_list_sql
 
 PAGE = 200  # runs read at a time
 
@@ -36,7 +36,7 @@ CLAIMABLE = (
     " (SELECT p.parameters FROM run_parameters p WHERE p.run_id = r.run_id), r.created_at"
     " FROM runs r WHERE r.status = 'pending'{ahead}"
     " AND NOT EXISTS (SELECT 1 FROM runs u WHERE u.session_id = r.session_id AND u.status IN"
-    f" ({run_statuses_sql(ACTIVE)}))"
+    f" ({run_status_in_list_sql(ACTIVE)}))"
     " AND NOT EXISTS (SELECT 1 FROM runs u WHERE u.session_id = r.session_id AND u.status = 'pending'"
     " AND u.created_at < r.created_at)"
     " AND NOT EXISTS (SELECT 1 FROM held_runs h WHERE h.run_id = r.run_id)"
@@ -69,7 +69,9 @@ def claim_next_run(runner: Runner, now: datetime) -> Run | None:
     """Claim the oldest pending run that `runner` may take, for it alone; None where there is none."""
     offered = offers.load_offers_by_runner_id([runner.runner_id]).get(runner.runner_id)
     for pending in iterate_claimable_runs(runner):
-        if can_runner_take_run(runner, offered, pending) and (run := claim_run(pending.run_id, runner, now)):
+        if can_runner_take_run(runner, offered, pending) and (
+            run := claim_specific_run_or_none(pending.run_id, runner, now)
+        ):
             return run
     return None
 
@@ -117,7 +119,7 @@ def decode_json_column(text: str | None) -> Any:
     return None if text is None else decode_stored_json(text)
 
 
-def claim_run(run_id: str, runner: Runner, now: datetime) -> Run | None:
+def claim_specific_run_or_none(run_id: str, runner: Runner, now: datetime) -> Run | None:
     """Claim one run; None where it is taken, held or deleted meanwhile."""
     with transaction.atomic():
         try:
@@ -151,9 +153,9 @@ def can_run_begin_on_runner(run: Run, runner: Runner, now: datetime) -> bool:
 def is_run_blocked(run: Run, runner: Runner, now: datetime) -> bool:
     """Return whether a brake or a used-up budget blocks the run. Its agents are looked up only if one may."""
     on = brakes.load_active_brakes()
-    if not on and not budgets.has_run_blocking_budget(now):
+    if not on and not budgets.has_hold_at_limit_budget(now):
         return False
-    agents = offers.load_agent_names_for_brakes(run, runner)
+    agents = offers.load_run_agent_brake_names(run, runner)
     if any(brake.applies_to(agents, runner.hostname) for brake in on):
         return True
     return budgets.find_budget_blocking_session(run.session_id, agents, now) is not None

@@ -28,13 +28,13 @@ ENDS: dict[str, str] = {
 }
 
 
-def record_living_executor(run: Run, runner_id: str, now: datetime) -> None:
+def record_idle_executor(run: Run, runner_id: str, now: datetime) -> None:
     """Record that the completed run's process waits for the next run. The session's lock is held."""
     values = {"runner_id": runner_id, "run_id": run.run_id, "since": now}
     LivingExecutor.objects.update_or_create(session_id=run.session_id, defaults=values)
 
 
-def delete_living_executor(session_id: str) -> None:
+def delete_living_executor_row(session_id: str) -> None:
     """Delete the row of the session's process, if any. The session's lock is held."""
     LivingExecutor.objects.filter(pk=session_id).delete()
 
@@ -59,10 +59,10 @@ def end_executors_of_lost_runner(runner_id: str) -> None:
     """End the processes of a runner that is gone: idle sessions are finished, those being stopped are stopped."""
     living_executors = LivingExecutor.objects.filter(runner_id=runner_id)
     for session_id in list(living_executors.values_list("pk", flat=True)):
-        end_unconfirmed_executor(session_id, runner_id)
+        end_executor_without_end_report(session_id, runner_id)
 
 
-def end_unconfirmed_executor(session_id: str, runner_id: str) -> bool:
+def end_executor_without_end_report(session_id: str, runner_id: str) -> bool:
     """End a session's process whose end its runner has not reported; return whether there was one."""
     with transaction.atomic():
         session = lock_session(session_id)

@@ -12,16 +12,16 @@ from coordinator.actions.runs.claiming import unclaim_run
 from coordinator.actions.runs.run_state_machine import (
     NOBODY_CAME,
     UNCONFIRMED_STOP,
-    end_run,
     filter_active_runs_of_session,
     lock_session_and_load_run,
+    try_end_run,
 )
 from coordinator.errors import NotFound
 from coordinator.models import Run, Session, StopCommand
 from coordinator.runs.statuses import ACTIVE
 
 
-def fail_run_if_unmatched(run_id: str, now: datetime) -> bool:
+def fail_run_if_demands_unmet(run_id: str, now: datetime) -> bool:
     """Fail a pending run whose demands nobody met in time; say whether that was so."""
     with transaction.atomic():
         run, session = lock_session_and_load_run(run_id)
@@ -32,7 +32,7 @@ def fail_run_if_unmatched(run_id: str, now: datetime) -> bool:
             or filter_active_runs_of_session(session.session_id).exists()
         ):
             return False
-        return end_run(run, session, Run.Status.FAILED, now, error=NOBODY_CAME)
+        return try_end_run(run, session, Run.Status.FAILED, now, error=NOBODY_CAME)
 
 
 def complete_run_of_finished_session(run_id: str, now: datetime) -> bool:
@@ -41,7 +41,7 @@ def complete_run_of_finished_session(run_id: str, now: datetime) -> bool:
         run, session = lock_session_and_load_run(run_id)
         if run.status != Run.Status.RUNNING or session.status != Session.Status.FINISHED:
             return False
-        return end_run(run, session, Run.Status.COMPLETED, now)
+        return try_end_run(run, session, Run.Status.COMPLETED, now)
 
 
 def end_run_after_unconfirmed_stop(run_id: str, now: datetime) -> bool:
@@ -50,8 +50,8 @@ def end_run_after_unconfirmed_stop(run_id: str, now: datetime) -> bool:
         run, session = lock_session_and_load_run(run_id)
         if run.status != Run.Status.STOPPING:
             return False
-        executors.delete_living_executor(session.session_id)
-        return end_run(run, session, Run.Status.STOPPED, now, error=UNCONFIRMED_STOP)
+        executors.delete_living_executor_row(session.session_id)
+        return try_end_run(run, session, Run.Status.STOPPED, now, error=UNCONFIRMED_STOP)
 
 
 def recover_runner_runs(runner_id: str, reason: str, now: datetime) -> None:
@@ -72,8 +72,8 @@ def end_lost_run(run_id: str, runner_id: str, reason: str, now: datetime) -> Non
         if run.runner_id != runner_id:
             return
         if run.status == Run.Status.RUNNING:
-            executors.delete_living_executor(session.session_id)
-            end_run(run, session, Run.Status.FAILED, now, error=reason)
+            executors.delete_living_executor_row(session.session_id)
+            try_end_run(run, session, Run.Status.FAILED, now, error=reason)
         elif run.status == Run.Status.STOPPING:
-            executors.delete_living_executor(session.session_id)
-            end_run(run, session, Run.Status.STOPPED, now, error=reason)
+            executors.delete_living_executor_row(session.session_id)
+            try_end_run(run, session, Run.Status.STOPPED, now, error=reason)

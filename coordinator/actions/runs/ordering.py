@@ -10,7 +10,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from coordinator.actions.audit import audit
-from coordinator.actions.runs.run_state_machine import lock_session, queue_run
+from coordinator.actions.runs.run_state_machine import create_pending_run, lock_session
 from coordinator.actions.sessions import writers
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
 from coordinator.identity.actors import Actor
@@ -20,7 +20,7 @@ from coordinator.models.budgets import BudgetReach
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
 from coordinator.policy.limits import budgets
 from coordinator.runs import demands, offers
-from coordinator.runs.blueprints import find_runner_agent
+from coordinator.runs.blueprints import find_procedural_runner_agent
 from coordinator.runs.parameters import DRIVEN, require_valid_parameters
 from coordinator.runs.statuses import RESUME
 
@@ -49,9 +49,9 @@ def queue_start_or_resume_run(
     """
     if kind == RESUME and not session_id:
         raise BadRequest("session_id is required for resume_session")
-    order_requirements = validate_run_parameters_and_demands(kind, session_id, agent_name, prompt, parameters)
+    order_requirements = require_valid_order_requirements(kind, session_id, agent_name, prompt, parameters)
     if not order_requirements.is_procedural:
-        reject_autonomy_set_by_program(parameters or {}, actor)
+        require_person_for_autonomy_parameters(parameters or {}, actor)
     with transaction.atomic():
         if parent_session_id is not None and not Session.objects.filter(pk=parent_session_id).exists():
             raise NotFound("Parent session not found")
@@ -65,7 +65,7 @@ def queue_start_or_resume_run(
         chosen = (parameters or {}).get("agent")
         names = (agent_name, chosen if isinstance(chosen, str) else None)
         require_run_within_budget(session, names, actor, now, is_new=kind != RESUME)
-        run = queue_run(
+        run = create_pending_run(
             session,
             kind=kind,
             prompt=prompt,
@@ -99,16 +99,16 @@ class OrderRequirements:
     is_procedural: bool = False  # else a runner may read them that drives agents, whatever schema they met
 
 
-def validate_run_parameters_and_demands(
+def require_valid_order_requirements(
     kind: str, session_id: str | None, agent_name: str | None, prompt: str, parameters: dict[str, Any] | None
 ) -> OrderRequirements:
     """Hold the order to what its agent takes. Raises BadRequest."""
     if kind == RESUME:
         agent_name = agent_name or find_session_agent_name(str(session_id))
     blueprint = Blueprint.objects.filter(pk=agent_name).first() if agent_name else None
-    brought = find_runner_agent(agent_name) if blueprint is None else None
+    brought = find_procedural_runner_agent(agent_name) if blueprint is None else None
     is_procedural = brought is not None or (blueprint is not None and blueprint.type == PROCEDURAL)
-    if kind == RESUME and (is_procedural or is_procedural_session(str(session_id))):
+    if kind == RESUME and (is_procedural or is_session_of_procedural_agent(str(session_id))):
         raise BadRequest(
             {
                 "error": "procedural_agent_no_resume",
@@ -121,7 +121,7 @@ def validate_run_parameters_and_demands(
     default_parameters = {"prompt": prompt} if parameters is None else parameters
     schema = brought.parameters_schema if brought else blueprint.parameters_schema if blueprint else None
     if schema is None:
-        schema = {"type": "object"} if is_procedural else find_driven_parameter_schema(default_parameters)
+        schema = {"type": "object"} if is_procedural else driven_parameter_schema_or_none(default_parameters)
     require_valid_parameters(default_parameters, schema, agent_name)
     demanded = (
         brought.own_runner_demands()
@@ -134,7 +134,7 @@ def validate_run_parameters_and_demands(
     return OrderRequirements(demanded, parameters_to_store, is_procedural)
 
 
-def reject_autonomy_set_by_program(values: dict[str, Any], actor: Actor) -> None:
+def require_person_for_autonomy_parameters(values: dict[str, Any], actor: Actor) -> None:
     """Raise Forbidden where a program chooses how far a driven agent may go by itself.
 
     BadRequest where anybody names the agent's own session: it may be another's.
@@ -154,24 +154,24 @@ def require_run_within_budget(
     session: Session, names: Iterable[str | None], actor: Actor, now: datetime, *, is_new: bool
 ) -> None:
     """Raise Conflict where a budget is used up that lets no run of this session's agent begin."""
-    if not budgets.has_run_blocking_budget(now):
+    if not budgets.has_hold_at_limit_budget(now):
         return  # whose agent it is, and whose session, need not be looked up
     driven = DrivenSession.objects.filter(pk=session.pk).values_list("agent", flat=True).first()
     agents = {*names, session.agent_name, session.executor_profile, driven}
     agents |= {offers.PROGRAMS.get(name or "") for name in agents}
-    subject = budgets.load_budget_subject(set(BudgetReach), agents, session.pk)
+    subject = budgets.load_budget_subject_of_session(set(BudgetReach), agents, session.pk)
     if subject.person is None:
-        person = actor.name if actor.kind == "user" else budgets.api_key_creator_username(actor.name)
+        person = actor.name if actor.kind == "user" else budgets.find_api_key_creator_username(actor.name)
         subject = replace(subject, person=person)
     holding_budget = budgets.find_budget_blocking_run(subject, None if is_new else session.pk, now)
     if holding_budget is not None:
         raise Conflict(
-            f"The budget of {holding_budget.budget.title} is used up ({holding_budget.usage_label}). No run starts "
-            "until a person raises it on the page Budgets, or allows more until the end of the day."
+            f"The budget of {holding_budget.budget.title} is used up ({holding_budget.used_amount_label}). "
+            "No run starts until a person raises it on the page Budgets, or allows more until the end of the day."
         )
 
 
-def find_driven_parameter_schema(values: dict[str, Any]) -> dict[str, Any] | None:
+def driven_parameter_schema_or_none(values: dict[str, Any]) -> dict[str, Any] | None:
     """Return the schema of what a runner takes that drives agents, where any of that is given."""
     return DRIVEN if any(name in values for name in offers.PARAMETERS) else None
 
@@ -180,7 +180,7 @@ def find_session_agent_name(session_id: str) -> str | None:
     return Session.objects.filter(pk=session_id).values_list("agent_name", flat=True).first()
 
 
-def is_procedural_session(session_id: str) -> bool:
+def is_session_of_procedural_agent(session_id: str) -> bool:
     """Return whether the session's runs ran a script, whose runner may be gone."""
     requested_agent = (
         Run.objects.filter(session_id=session_id).order_by("-created_at").values_list("demands", flat=True)

@@ -12,12 +12,12 @@ from coordinator.actions.runs.run_state_machine import (
     add_missing_run_end_event,
     add_run_event,
     command_runner_to_stop_run,
-    end_run,
+    event_names_for_runner_version,
     filter_active_runs_of_session,
-    find_run_event_names,
     has_session_event_since,
     lock_session_and_load_run,
     transition_run,
+    try_end_run,
 )
 from coordinator.actions.sessions import writers
 from coordinator.errors import Forbidden
@@ -26,7 +26,7 @@ from coordinator.runs import demands
 from coordinator.runs.statuses import OPEN, RESUME, START_EVENTS
 
 
-def record_run_start_or_stop(run_id: str, runner: Runner, now: datetime) -> None:
+def record_start_or_order_stop(run_id: str, runner: Runner, now: datetime) -> None:
     """Record that the runner has started the run's process.
 
     Too late (the run was stopped or has failed meanwhile): the run stays as it is and the runner is ordered to stop the
@@ -71,7 +71,7 @@ def start_claimed_run(run: Run, session: Session, runner: Runner, now: datetime)
     session.status = Session.Status.RUNNING
     session.save(update_fields=["status", "parent_session", "last_resumed_at"])
     if not has_session_event_since(session.session_id, START_EVENTS, since=claimed_at):
-        add_run_event(run, find_run_event_names(run).start, now)
+        add_run_event(run, event_names_for_runner_version(run).start, now)
 
 
 def record_run_completed(
@@ -89,17 +89,17 @@ def record_run_completed(
             start_claimed_run(run, session, runner, now)
         if session_status != Session.Status.IDLE:
             delete_executor_row_of_open_run(run)
-            end_run(run, session, Run.Status.COMPLETED, now)
+            try_end_run(run, session, Run.Status.COMPLETED, now)
         elif run.status == Run.Status.STOPPING:
             if should_keep_process_after_stop(run):
-                executors.record_living_executor(run, runner.runner_id, now)
+                executors.record_idle_executor(run, runner.runner_id, now)
             else:
-                executors.delete_living_executor(session.session_id)
-            if end_run(run, session, Run.Status.STOPPED, now):
+                executors.delete_living_executor_row(session.session_id)
+            if try_end_run(run, session, Run.Status.STOPPED, now):
                 add_missing_run_end_event(run, now, since=run.started_at, reason="stopped")
         elif run.status == Run.Status.RUNNING:
-            executors.record_living_executor(run, runner.runner_id, now)
-            end_run(run, session, Run.Status.COMPLETED, now)
+            executors.record_idle_executor(run, runner.runner_id, now)
+            try_end_run(run, session, Run.Status.COMPLETED, now)
 
 
 def record_run_failed(run_id: str, runner: Runner, error: str, now: datetime) -> None:
@@ -109,7 +109,7 @@ def record_run_failed(run_id: str, runner: Runner, error: str, now: datetime) ->
         require_runner_holds_run(run, runner)
         stopping = run.status == Run.Status.STOPPING
         delete_executor_row_of_open_run(run)
-        end_run(run, session, Run.Status.STOPPED if stopping else Run.Status.FAILED, now, error=error)
+        try_end_run(run, session, Run.Status.STOPPED if stopping else Run.Status.FAILED, now, error=error)
 
 
 def record_run_stopped(run_id: str, runner: Runner, now: datetime) -> None:
@@ -118,7 +118,7 @@ def record_run_stopped(run_id: str, runner: Runner, now: datetime) -> None:
         run, session = lock_session_and_load_run(run_id)
         require_runner_holds_run(run, runner)
         delete_executor_row_of_open_run(run)
-        end_run(run, session, Run.Status.STOPPED, now)
+        try_end_run(run, session, Run.Status.STOPPED, now)
 
 
 def should_keep_process_after_stop(run: Run) -> bool:
@@ -129,7 +129,7 @@ def should_keep_process_after_stop(run: Run) -> bool:
 def delete_executor_row_of_open_run(run: Run) -> None:
     """Delete the process of an open run; late reports of an ended run do not affect the next."""
     if run.status in OPEN:
-        executors.delete_living_executor(run.session_id)
+        executors.delete_living_executor_row(run.session_id)
 
 
 def require_runner_holds_run(run: Run, runner: Runner) -> None:

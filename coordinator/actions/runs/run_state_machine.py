@@ -41,7 +41,7 @@ from coordinator.models import (
 )
 from coordinator.runs import demands
 from coordinator.runs.statuses import ACTIVE, OPEN, RESUME, STOP_EVENTS
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.results import load_session_result
 
 NOBODY_CAME = "No matching runner available within timeout"
@@ -117,13 +117,13 @@ def set_session_status(session: Session, status: str) -> None:
         session.save(update_fields=["status"])
 
 
-def end_run(run: Run, session: Session, status: str, now: datetime, *, error: str | None = None) -> bool:
+def try_end_run(run: Run, session: Session, status: str, now: datetime, *, error: str | None = None) -> bool:
     """End a run and do what follows; a run that has ended before stays as it is.
 
     Its prompt, parameters and error are masked: while it lasted, its runner needed them as they were written.
     """
     started_at = run.started_at
-    texts = {"prompt": mask_secrets(run.prompt), "error": mask_secrets(error)}
+    texts = {"prompt": mask_secrets_in_value(run.prompt), "error": mask_secrets_in_value(error)}
     if not transition_run(run, status, completed_at=now, **texts):
         return False
     mask_stored_run_parameters(run)
@@ -134,7 +134,7 @@ def end_run(run: Run, session: Session, status: str, now: datetime, *, error: st
     update_session_after_run(session, status)
     if status == Run.Status.COMPLETED:
         add_missing_run_end_event(run, now, since=started_at, reason="completed")
-    renew_run_timeouts(session.session_id, now)
+    restart_pending_run_timeouts(session.session_id, now)
     if callbacks.should_report_run_end_to_parent(run):
         notify_parent_session(run, now)
     # After a stop the session must not go on at once; waiting callbacks are sent with the next run that ends.
@@ -147,13 +147,13 @@ def add_missing_run_end_event(run: Run, now: datetime, *, since: Any, reason: st
     """Write the end of a run's process, unless its executor has sent it since the run began."""
     stopped_at = since if isinstance(since, datetime) else now
     if not has_session_event_since(run.session_id, STOP_EVENTS, since=stopped_at):
-        add_run_event(run, find_run_event_names(run).stop, now, exit_code=0, reason=reason)
+        add_run_event(run, event_names_for_runner_version(run).stop, now, exit_code=0, reason=reason)
 
 
 def mask_stored_run_parameters(run: Run) -> None:
     ordered_with = RunParameters.objects.filter(pk=run.pk).first()
     if ordered_with is not None:
-        ordered_with.parameters = mask_secrets(ordered_with.parameters)
+        ordered_with.parameters = mask_secrets_in_value(ordered_with.parameters)
         ordered_with.save(update_fields=["parameters"])
 
 
@@ -167,7 +167,7 @@ def update_session_after_run(session: Session, status: str) -> None:
     set_session_status(session, Session.Status.PENDING if waits else afterwards)
 
 
-def renew_run_timeouts(session_id: str, now: datetime) -> None:
+def restart_pending_run_timeouts(session_id: str, now: datetime) -> None:
     """Runs that waited for their session have not yet waited for a runner."""
     waiting = Run.objects.filter(session_id=session_id, status=Run.Status.PENDING, timeout_at__isnull=False)
     waiting.update(timeout_at=now + runner_match_timeout())
@@ -195,7 +195,7 @@ def resume_parent_with_callbacks(parent: Session, now: datetime) -> Run | None:
     prompt = callbacks.consume_callbacks_as_prompt(parent.session_id, run_id)
     if prompt is None:
         return None
-    run = queue_run(
+    run = create_pending_run(
         parent,
         kind=RESUME,
         prompt=prompt,
@@ -217,7 +217,7 @@ def resume_parent_with_callbacks(parent: Session, now: datetime) -> Run | None:
     return run
 
 
-def queue_run(
+def create_pending_run(
     session: Session, *, kind: str, additional_demands: dict[str, Any] | None, now: datetime, **fields: Any
 ) -> Run:
     """Add a pending run to `session`, whose lock is held, and let an idle session say that it waits."""
@@ -298,7 +298,7 @@ SESSION_WORDS = RunEventNames("session_start", "session_stop")
 RUN_WORDS = RunEventNames("run_start", "run_completed")
 
 
-def find_run_event_names(run: Run) -> RunEventNames:
+def event_names_for_runner_version(run: Run) -> RunEventNames:
     """Return the words that the run's runner, and the clients of its version, know."""
     runner = Runner.objects.filter(pk=run.runner_id).first()
     return RUN_WORDS if runner is not None and runner.executor_lifecycle is not None else SESSION_WORDS

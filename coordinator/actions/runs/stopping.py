@@ -13,12 +13,12 @@ from coordinator.actions.runs.run_state_machine import (
     AFTERWARDS,
     command_runner_to_stop_process,
     command_runner_to_stop_run,
-    end_run,
     filter_active_runs_of_session,
     lock_session,
     lock_session_and_load_run,
     set_session_status,
     transition_run,
+    try_end_run,
 )
 from coordinator.errors import BadRequest
 from coordinator.identity.actors import Actor
@@ -62,10 +62,10 @@ def request_run_stop(run_id: str, *, actor: Actor, now: datetime) -> StopResult:
 def stop_locked_run(run: Run, session: Session, now: datetime, *, keeps_process: bool = False) -> StopResult:
     """Stop an open run whose session's lock is held."""
     if run.status == Run.Status.PENDING:
-        end_run(run, session, Run.Status.STOPPED, now)
+        try_end_run(run, session, Run.Status.STOPPED, now)
         return build_stop_result(run, "Run cancelled before execution")
     if not Runner.objects.filter(pk=run.runner_id).exists():
-        end_run(run, session, Run.Status.STOPPED, now)
+        try_end_run(run, session, Run.Status.STOPPED, now)
         return build_stop_result(run, "Run stopped: its runner is gone")
     command_runner_to_stop_run(run, str(run.runner_id), now, keeps_process=keeps_process)
     transition_run(run, Run.Status.STOPPING)
@@ -113,7 +113,7 @@ def request_session_stop(session_id: str, *, actor: Actor, now: datetime) -> Sto
 def stop_idle_session_process(session: Session, living: LivingExecutor, now: datetime) -> StopResult:
     """Order the runner to end an idle session's process on its next poll; its report ends the session."""
     if not Runner.objects.filter(pk=living.runner_id).exists():
-        executors.end_unconfirmed_executor(session.session_id, living.runner_id)
+        executors.end_executor_without_end_report(session.session_id, living.runner_id)
         set_session_status(session, Session.Status.STOPPED)
         return StopResult("", session.session_id, session.status, "Session stopped: its runner is gone")
     command_runner_to_stop_process(living.run_id, session.session_id, living.runner_id, now)

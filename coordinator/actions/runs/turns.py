@@ -7,7 +7,7 @@ from datetime import datetime
 from coordinator.actions.approvals.driven_questions import withdraw_open_questions
 from coordinator.lib import instants
 from coordinator.models import Draft, DrivenCall, DrivenSession, Event, EventContext, Run
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 CUT_OFF = "Its end was never reported."
 
@@ -35,7 +35,7 @@ def move_agent_draft_to_event(draft: Draft, run: Run, now: datetime) -> None:
         event_type="message",
         timestamp=draft.began_at,
         role="user" if draft.kind == "user" else "assistant",
-        content=mask_secrets(content),
+        content=mask_secrets_in_value(content),
         reason=CUT_OFF,
     )
     begun_at = instants.parse_instant_or_none(draft.began_at)

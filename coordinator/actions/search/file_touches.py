@@ -66,7 +66,7 @@ def record_file_touches(events: Sequence[int]) -> None:
         ]
     # Another program's id that is no text can be named nowhere else.
     calls = [call for call in touched_files if type(call.session_id) is str]
-    begun = find_call_starts_near_ends(calls)
+    begun = call_start_keys_near_ends(calls)
     touched = [
         (path, call)
         for call in calls
@@ -85,7 +85,7 @@ def record_file_touches(events: Sequence[int]) -> None:
         )
 
 
-def find_call_starts_near_ends(calls: Sequence[FileTouchingCall]) -> set[tuple[str, str, int]]:
+def call_start_keys_near_ends(calls: Sequence[FileTouchingCall]) -> set[tuple[str, str, int]]:
     """Return the beginnings near the ends that have no id: session, tool and event."""
     ends = [call.event_id for call in calls if call.is_call_end_without_id]
     if not ends:

@@ -32,7 +32,13 @@ from coordinator.actions.search.progress import (
 from coordinator.engine import full_text
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.feed import reader as feed
-from coordinator.search.text import BEYOND_WORD, TEXTS, EventFacts, IndexableWords, extract_indexable_lexemes
+from coordinator.search.text import (
+    BEYOND_WORD,
+    TEXTS,
+    EventFacts,
+    IndexableWords,
+    extract_indexable_word_sequence,
+)
 
 READ_AT_ONCE = 50  # events whose texts are in memory at once
 STEP = 400  # events a transaction, so that other writers wait for moments only: 40 ms of them are its writing
@@ -62,7 +68,7 @@ def index_new_events(
     return done
 
 
-def run_indexing_slice(now: datetime | None = None) -> int:  # noqa: ARG001
+def index_slice_and_count_events(now: datetime | None = None) -> int:  # noqa: ARG001
     """Index what is new for a moment, resting longer than it works: events that come in go first.
 
     Where there is very much, it rests little and goes on for longer.
@@ -167,7 +173,7 @@ def iterate_term_splitting_steps(progress: IndexProgress) -> Iterator[int]:
     ):
         (upto,) = word_rows[-1]
         with transaction.atomic():
-            full_text.index_word_pieces_in_range(after, upto)
+            full_text.index_pieces_of_word_range(after, upto)
             done += len(word_rows)
             save_index_progress(cut_upto=upto, words_cut=done)
         after = upto
@@ -195,8 +201,8 @@ def iterate_indexing_batches(events: Sequence[int]) -> Iterator[int]:
 def index_events(events: Sequence[int]) -> int:
     """Index these events. Reading and cutting into words is done before the transaction: that is what takes long."""
     batch = IndexBatch()
-    for facts, texts in iterate_events_to_index(events):
-        batch.add_event(facts, extract_indexable_lexemes(texts))
+    for facts, texts in iterate_event_facts_and_texts(events):
+        batch.add_event(facts, extract_indexable_word_sequence(texts))
         if batch.characters > MOST_CHARACTERS:
             batch.write_to_index()
             batch = IndexBatch()
@@ -231,7 +237,7 @@ class IndexBatch:
             record_file_touches([pk for pk, _ in self.documents])
 
 
-def iterate_events_to_index(events: Sequence[int]) -> Iterator[tuple[EventFacts, Sequence[str | None]]]:
+def iterate_event_facts_and_texts(events: Sequence[int]) -> Iterator[tuple[EventFacts, Sequence[str | None]]]:
     """Yield the events with their texts, which may be long: few of them are in memory at once."""
     for start in range(0, len(events), READ_AT_ONCE):
         some = events[start : start + READ_AT_ONCE]

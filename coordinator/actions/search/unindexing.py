@@ -37,7 +37,7 @@ def unindex_deleted_events(now: datetime | None = None) -> int:  # jobs get the 
     Takes minutes for an index of millions of events. Returns of how many events.
     """
     done = 0
-    while deleted_ids := list(iterate_events_to_unindex(MOST_FORGOTTEN)):
+    while deleted_ids := list(iterate_event_ids_to_unindex(MOST_FORGOTTEN)):
         forgotten = unindex_events(deleted_ids)
         done += forgotten
         if not forgotten:
@@ -53,7 +53,7 @@ def mark_index_for_word_cleanup() -> None:
     save_index_progress(untidy=True)
 
 
-def pause_between_steps(steps: Iterable[T]) -> Iterator[T]:
+def iterate_steps_with_pauses(steps: Iterable[T]) -> Iterator[T]:
     """Yield the steps, resting after each for longer than it took."""
     started_at = time.monotonic()
     for step in steps:
@@ -67,7 +67,7 @@ def sleep_after_work(since: float) -> float:
     return time.monotonic()
 
 
-def iterate_events_to_unindex(most: int) -> Iterator[int]:
+def iterate_event_ids_to_unindex(most: int) -> Iterator[int]:
     """Yield indexed events that are stale or deleted, at most so many."""
     table, key = full_text.search_index_table_and_id()
     # Not indexed (any more) and changed: nothing is to be forgotten, and what is said now is indexed as new.
@@ -98,10 +98,10 @@ def unindex_events(event_ids: Sequence[int]) -> int:
     """Forget these events, a few a transaction; return how many it were."""
     rebuilt = load_index_progress().rebuilt
     done = 0
-    with full_text.provide_search_index_remover(
-        event_ids, pause_between_steps(iterate_word_ranges())
+    with full_text.search_index_remover_during_block(
+        event_ids, iterate_steps_with_pauses(iterate_word_ranges())
     ) as take_out:
-        for start in pause_between_steps(range(0, len(event_ids), STEP)):
+        for start in iterate_steps_with_pauses(range(0, len(event_ids), STEP)):
             done += unindex_event_batch(event_ids[start : start + STEP], rebuilt, take_out)
     return done
 
@@ -160,7 +160,7 @@ def delete_unused_index_terms() -> None:
     save_index_progress(
         untidy=False
     )  # before the walk: what is forgotten meanwhile makes the next one necessary
-    for after, upto in pause_between_steps(iterate_word_ranges()):
+    for after, upto in iterate_steps_with_pauses(iterate_word_ranges()):
         if orphaned_words := full_text.list_orphaned_index_words(after, upto):
             with transaction.atomic():
                 # Events that are being indexed may have these words.

@@ -17,7 +17,7 @@ import msgspec
 from django.db import connection, transaction
 
 from coordinator.actions.sessions import origins
-from coordinator.actions.sessions.sessions import update_session_and_check_storable
+from coordinator.actions.sessions.sessions import advance_session_and_decide_storage
 from coordinator.actions.usage import recording
 from coordinator.actions.usage.recording import WrittenEvent
 from coordinator.engine import bulk, locks, values
@@ -83,7 +83,7 @@ def prepare_event_rows(items: Iterable[NewEvent], now: datetime) -> list[Prepare
 
 def write_prepared_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outcome]:
     """Write prepared events, as `record_events` says. Must be called within a transaction."""
-    sessions_by_id = lock_and_list_existing_sessions(
+    sessions_by_id = lock_and_find_session_ids(
         {prepared_event.item.session_id for prepared_event in prepared}
     )
     locks.lock_sessions_in_order(
@@ -118,15 +118,15 @@ def write_prepared_events(prepared: Sequence[PreparedEvent], now: datetime) -> l
         if refused is not None or isinstance(prepared_event.rows, UnprocessableRequest):
             continue
         if prepared_event.item.event_type in LIFECYCLE:
-            insert_events_and_record_usage(
+            insert_events_and_fill_outcomes(
                 waiting, outcomes
             )  # what came before is there when the session's fate is decided
             waiting = []
-            outcomes[position] = apply_lifecycle_and_find_outcome(prepared_event.item, now)
+            outcomes[position] = apply_lifecycle_or_return_outcome(prepared_event.item, now)
             if outcomes[position] is not None:
                 continue
         waiting.append((position, prepared_event.item, prepared_event.rows))
-    insert_events_and_record_usage(waiting, outcomes)
+    insert_events_and_fill_outcomes(waiting, outcomes)
     if repeated:  # after the first report, which may be in the same batch
         recording.raise_recorded_usage_amounts(
             [recording.build_usage_report_of_event(item) for item in repeated]
@@ -140,17 +140,17 @@ def find_event_write_error(event: PreparedEvent, known_names: set[str]) -> Signa
     return None if event.item.session_id in known_names else NotFound("Session not found")
 
 
-def apply_lifecycle_and_find_outcome(item: NewEvent, now: datetime) -> Outcome | None:
+def apply_lifecycle_or_return_outcome(item: NewEvent, now: datetime) -> Outcome | None:
     """Let the session follow the event; return the outcome of one that is not to be stored."""
     try:
         with transaction.atomic():
-            to_be_stored = update_session_and_check_storable(item.session_id, item, now)
+            to_be_stored = advance_session_and_decide_storage(item.session_id, item, now)
     except SignalboxError as refusal:
         return refusal
     return None if to_be_stored else RecordedEvent(None)
 
 
-def lock_and_list_existing_sessions(session_ids: Iterable[str]) -> set[str]:
+def lock_and_find_session_ids(session_ids: Iterable[str]) -> set[str]:
     """Return those of the sessions that exist, held against deletion until the transaction ends."""
     return locks.lock_existing_sessions(sorted(s for s in session_ids if is_storable_text(s)))
 
@@ -159,14 +159,14 @@ def build_event_row_or_error(item: NewEvent, now: datetime) -> Row | Unprocessab
     for name in TEXTS:
         text = getattr(item, name)
         if text is not None and not is_storable_text(text):
-            return UnprocessableRequest([build_unstorable_text_error(name, text)])
+            return UnprocessableRequest([build_unstorable_text_error_detail(name, text)])
     try:
         return build_masked_event_rows(item, now, create_masker_if_enabled() or UnmaskedEventEncoder())
     except (UnicodeEncodeError, RecursionError, TypeError, ValueError) as problem:
         return UnprocessableRequest(f"The event cannot be written as JSON: {problem}")
 
 
-def build_unstorable_text_error(name: str, text: str) -> dict[str, Any]:
+def build_unstorable_text_error_detail(name: str, text: str) -> dict[str, Any]:
     escaped_text = text.encode("ascii", "backslashreplace").decode()[:200]
     message = "Text must not hold a NUL character or a lone surrogate"
     return {"type": "value_error", "loc": ["body", name], "msg": message, "input": escaped_text}
@@ -196,10 +196,10 @@ def build_masked_event_rows(item: NewEvent, now: datetime, mask: SecretMasker | 
     )
     for column, value in zip((*_JSON, *_MASKED), (*values[:-1], *texts), strict=True):
         event[column] = value
-    return event, build_context_row_counting_masks(item, now, values[-1], mask.count)
+    return event, build_context_row_metering_masks(item, now, values[-1], mask.count)
 
 
-def build_context_row_counting_masks(
+def build_context_row_metering_masks(
     item: NewEvent, now: datetime, extra: str | None, masked: int
 ) -> list[Any]:
     if masked:
@@ -215,7 +215,7 @@ def build_context_row_counting_masks(
     return [item.session_id, happened, received // 1000, *fields, extra, masked]
 
 
-def insert_events_and_record_usage(
+def insert_events_and_fill_outcomes(
     waiting: Sequence[tuple[int, NewEvent, Row]], outcomes: list[Outcome | None]
 ) -> None:
     if not waiting:
@@ -239,7 +239,7 @@ def insert_events_and_record_usage(
         outcomes[position] = RecordedEvent(event_id)
 
 
-def add_missing_event_contexts(first: int, last: int, now: datetime) -> int:
+def add_contexts_missing_in_range(first: int, last: int, now: datetime) -> int:
     """Give a context to the events `first` to `last` that other programs wrote without one; return how many.
 
     Safe to run anywhere, any time, twice at once. Without a context an event is in no timeline.
@@ -273,7 +273,7 @@ LATE = 500_000  # ids below the newest one that an event of a transaction still 
 def add_all_missing_event_contexts(now: datetime, *, step: int = ADOPTING_STEP) -> int:
     """Adopt whatever was written while no Signalbox ran; return how many events."""
     return sum(
-        add_missing_event_contexts(first, last, now)
+        add_contexts_missing_in_range(first, last, now)
         for first, last in bulk.iterate_id_ranges("events", "id", step)
     )
 
@@ -292,6 +292,6 @@ def add_new_missing_event_contexts(now: datetime, *, step: int = ADOPTING_STEP) 
     """
     adopted, after = 0, None if AdoptionProgress.upto is None else AdoptionProgress.upto - LATE
     for first, last in bulk.iterate_id_ranges("events", "id", step, after):
-        adopted += add_missing_event_contexts(first, last, now)
+        adopted += add_contexts_missing_in_range(first, last, now)
         AdoptionProgress.upto = max(last, AdoptionProgress.upto or last)
     return adopted

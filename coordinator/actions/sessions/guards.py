@@ -26,7 +26,7 @@ class CountingProgress:
     upto: int | None = None
 
 
-def update_unguarded_call_counts(now: datetime) -> int:
+def update_recent_unguarded_call_counts(now: datetime) -> int:
     """Count the unguarded calls of the sessions in which calls ended since the last pass; return how many sessions."""
     ids = EventContext.objects.order_by("-event_id").values_list("event_id", flat=True)
     last_id = ids.first() or 0

@@ -57,10 +57,10 @@ def write_note(session_id: str, text: str, *, actor: Actor, now: datetime) -> No
         if find_waiting_notes(session_id).count() >= MOST_WAITING:
             raise Conflict(f"{MOST_WAITING} notes are already waiting for the agent's next step.")
         note = Note.objects.create(session_id=session_id, text=text, written_at=now, written_by=str(actor))
-        add_note_event(note, WRITTEN, actor.name, now, text=text)
+        record_note_event(note, WRITTEN, actor.name, now, text=text)
         record_note_audit("NOTE_WRITTEN", note, actor, now, text=text)
         if not Run.objects.filter(session_id=session_id, status__in=ACTIVE).exists():
-            queue_note_as_prompt(note, now)
+            queue_note_prompt_if_driven(note, now)
     return note
 
 
@@ -86,7 +86,7 @@ def claim_notes_for_delivery(
         free = find_waiting_notes(session_id).filter(run_id__isnull=True)
         rows = list(free.order_by("id")[:MOST_AT_ONCE])
         delivered_notes = [
-            note for note in rows if mark_note_delivered(note, through, now, given_to=given_to)
+            note for note in rows if mark_note_delivered_if_waiting(note, through, now, given_to=given_to)
         ]
         if is_awaited():
             return delivered_notes
@@ -102,13 +102,13 @@ def lock_session_for_notes(session_id: str) -> None:
 def queue_notes_as_prompts(session_id: str, now: datetime) -> None:
     """Make prompts of the notes that a driven agent had no step left for."""
     for note in find_waiting_notes(session_id).filter(run_id__isnull=True).order_by("id"):
-        queue_note_as_prompt(note, now)
+        queue_note_prompt_if_driven(note, now)
 
 
 def mark_prompt_notes_delivered(session_id: str, run_id: str, now: datetime) -> None:
     """Note that a prompt which carries notes has reached its agent."""
     for note in find_waiting_notes(session_id).filter(run_id=run_id):
-        mark_note_delivered(note, AS_PROMPT, now)
+        mark_note_delivered_if_waiting(note, AS_PROMPT, now)
 
 
 def close_undeliverable_notes(now: datetime) -> None:
@@ -117,36 +117,38 @@ def close_undeliverable_notes(now: datetime) -> None:
     for note in list(waiting.order_by("id")[:MOST_CLOSED]):
         if note.run_id is not None:
             if not Run.objects.filter(pk=note.run_id, status__in=OPEN).exists():
-                close_session_note(note, REMOVED, now)
+                close_note_as_undelivered(note, REMOVED, now)
         elif note.session.status not in LIVE:
-            close_session_note(note, ENDED, now)
+            close_note_as_undelivered(note, ENDED, now)
 
 
 def find_waiting_notes(session_id: str) -> QuerySet[Note]:
     return Note.objects.filter(session_id=session_id, given_at__isnull=True, closed_at__isnull=True)
 
 
-def mark_note_delivered(note: Note, through: str, now: datetime, *, given_to: str | None = None) -> bool:
+def mark_note_delivered_if_waiting(
+    note: Note, through: str, now: datetime, *, given_to: str | None = None
+) -> bool:
     swapped = Note.objects.filter(pk=note.pk, given_at__isnull=True, closed_at__isnull=True).update(
         given_at=now, through=through, given_to=given_to
     )
     if not swapped:
         return False
     note.given_at, note.through, note.given_to = now, through, given_to
-    add_note_event(note, GIVEN, through, now)
+    record_note_event(note, GIVEN, through, now)
     record_note_audit("NOTE_DELIVERED", note, BY, now, through=through)
     return True
 
 
-def close_session_note(note: Note, reason: str, now: datetime) -> None:
+def close_note_as_undelivered(note: Note, reason: str, now: datetime) -> None:
     with transaction.atomic():
         open_ = Note.objects.filter(pk=note.pk, given_at__isnull=True, closed_at__isnull=True)
         if open_.update(closed_at=now, why_closed=reason):
-            add_note_event(note, NOT_GIVEN, reason, now)
+            record_note_event(note, NOT_GIVEN, reason, now)
             record_note_audit("NOTE_NOT_DELIVERED", note, BY, now, why=reason)
 
 
-def queue_note_as_prompt(note: Note, now: datetime) -> None:
+def queue_note_prompt_if_driven(note: Note, now: datetime) -> None:
     """Have a runner carry the note as the session's next prompt, where one drives its agent."""
     if not DrivenSession.objects.filter(pk=note.session_id).exists():
         return
@@ -169,7 +171,7 @@ def queue_note_as_prompt(note: Note, now: datetime) -> None:
         log.info("Note %s is no prompt: %s", note.pk, refusal.detail)
 
 
-def add_note_event(
+def record_note_event(
     note: Note, event_type: str, reason: str, now: datetime, *, text: str | None = None
 ) -> None:
     """Put what became of the note into its session's timeline."""

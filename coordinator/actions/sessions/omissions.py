@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from coordinator.engine import bulk
 from coordinator.lib import instants
 from coordinator.models import TelemetryOmission
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.omissions import OmissionKind, TelemetryEmitter
 
 MAX_OF_EXPORT = 50  # names of one export that are counted
@@ -23,19 +23,19 @@ _COLUMNS = {
 }
 
 
-def record_telemetry_omissions(
+def record_sender_telemetry_omissions(
     sender: str, omissions: Mapping[tuple[TelemetryEmitter, OmissionKind, str], int], *, now: datetime
 ) -> None:
     """Count what one export of the key named `sender` held and was left out. The oldest go where there are too many."""
     counts: dict[tuple[str, ...], int] = {}
     for (emitter, kind, name), count in list(omissions.items())[:MAX_OF_EXPORT]:
-        foreign_texts = mask_secrets([emitter.service, emitter.library, name])
+        foreign_texts = mask_secrets_in_value([emitter.service, emitter.library, name])
         service, library, label = (text[:MAX_CHARACTERS] for text in foreign_texts)
         key = (sender[:MAX_CHARACTERS], service, library, str(kind), label)
         counts[key] = counts.get(key, 0) + count
     at_us = instants.instant_to_microseconds(now)
     rows = [[*key, count, at_us, at_us] for key, count in sorted(counts.items())]
-    values_sql, parameters = bulk.rows_select_sql(rows, *_COLUMNS.values())
+    values_sql, parameters = bulk.rows_select_sql_and_parameters(rows, *_COLUMNS.values())
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute(

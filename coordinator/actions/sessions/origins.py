@@ -48,7 +48,7 @@ def claim_origins_and_find_duplicates(events: Sequence[HasOrigin], now: datetime
         ):
             continue
         until = None if event.origin_for is None else at + event.origin_for
-        key = event.origin if event.everywhere else scope_origin_key(event.session_id, event.origin)
+        key = event.origin if event.everywhere else scope_origin_to_session(event.session_id, event.origin)
         if key not in wanted_origins:
             wanted_origins[key] = [key, event.session_id, until]
             firsts[key] = event
@@ -65,7 +65,7 @@ def claim_origins_and_find_duplicates(events: Sequence[HasOrigin], now: datetime
 
 def find_claimed_excluding_origins(events: Sequence[HasOrigin], now: datetime) -> set[str]:
     unless = {(event.session_id, key) for event in events for key in event.unless}
-    return find_claimed_origins(unless, now) if unless else set()
+    return filter_claimed_origins(unless, now) if unless else set()
 
 
 def is_event_excluded_by_origins(event: HasOrigin, taken_origins: set[str]) -> bool:
@@ -73,27 +73,27 @@ def is_event_excluded_by_origins(event: HasOrigin, taken_origins: set[str]) -> b
 
 
 def build_origin_keys(event: HasOrigin, origins: Collection[str]) -> list[str]:
-    return [scope_origin_key(event.session_id, origin) for origin in origins]
+    return [scope_origin_to_session(event.session_id, origin) for origin in origins]
 
 
 def claim_event_origin_in_session(session_id: str, origin: str, now: datetime) -> bool:
     """Claim an origin within a session, for good; False where it is taken. The session must exist."""
     return bool(
         insert_origin_claims(
-            [[scope_origin_key(session_id, origin), session_id, None]],
+            [[scope_origin_to_session(session_id, origin), session_id, None]],
             instants.instant_to_microseconds(now) // 1000,
         )
     )
 
 
-def scope_origin_key(session_id: str, origin: str) -> str:
+def scope_origin_to_session(session_id: str, origin: str) -> str:
     """Return an origin within its session: nobody can claim what is said in a session that is not theirs."""
     return origin if origin.startswith(ANYWHERE) else f"{session_id}:{origin}"
 
 
 def insert_origin_claims(rows: Sequence[Sequence[object]], at: int) -> set[str]:
     """Insert the rows, or take over those whose time is up; return the keys that are ours now."""
-    values_sql, parameters = bulk.rows_select_sql(rows, "text", "text", "bigint")
+    values_sql, parameters = bulk.rows_select_sql_and_parameters(rows, "text", "text", "bigint")
     with connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO event_origins (key, session_id, until) {values_sql}"
@@ -104,10 +104,12 @@ def insert_origin_claims(rows: Sequence[Sequence[object]], at: int) -> set[str]:
         return {row[0] for row in cursor.fetchall()}
 
 
-def find_claimed_origins(claims: Collection[tuple[str | None, str]], now: datetime) -> set[str]:
+def filter_claimed_origins(claims: Collection[tuple[str | None, str]], now: datetime) -> set[str]:
     """Return those origins that are taken, in the session that each names or everywhere. Only reads."""
-    origin_of = {key: key for _, key in claims} | {scope_origin_key(at, key): key for at, key in claims if at}
-    values_sql, parameters = bulk.rows_select_sql([[key] for key in origin_of], "text")
+    origin_of = {key: key for _, key in claims} | {
+        scope_origin_to_session(at, key): key for at, key in claims if at
+    }
+    values_sql, parameters = bulk.rows_select_sql_and_parameters([[key] for key in origin_of], "text")
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT key FROM event_origins WHERE key IN ({values_sql})"  # constants  # noqa: S608

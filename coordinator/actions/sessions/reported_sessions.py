@@ -12,8 +12,8 @@ from django.db.models import Exists, Max, OuterRef
 
 from coordinator.actions.sessions import events, inactivity, origins, trace_session_merging, writers
 from coordinator.actions.sessions.sessions import (
+    advance_session_and_decide_storage,
     find_telemetry_end_microseconds,
-    update_session_and_check_storable,
 )
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.identity import ownership
@@ -21,8 +21,8 @@ from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.models import EventContext, EventOrigin, MessagePart, Run, Session
 from coordinator.models.sessions import SessionStatus
-from coordinator.runs.statuses import ACTIVE, run_statuses_sql
-from coordinator.secrets.masking import mask_secrets
+from coordinator.runs.statuses import ACTIVE, run_status_in_list_sql
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.events import DedupedEvent, NewEvent
 from coordinator.sessions.reports import MODEL_REQUEST, MessagePiece, RecordedHookSession, SessionLocation
@@ -45,7 +45,7 @@ def find_or_create_reported_session(
     driven = find_driven_session_id(executor_id, location)
     if driven is not None:
         return RecordedHookSession(driven, complete=True, driven=True)
-    session, is_new = find_writable_session_by_executor(executor_id, location.by), False
+    session, is_new = find_session_writable_by_key(executor_id, location.by), False
     if session is None or find_missing_session_columns(
         session, location
     ):  # else reading was enough, and takes no lock
@@ -62,7 +62,7 @@ def find_or_create_reported_session(
 DRIVEN = (
     "SELECT d.session_id FROM driven_sessions d WHERE (d.agent_session_id = %s AND ("  # noqa: S608 - our statuses
     "EXISTS (SELECT 1 FROM runs r WHERE r.session_id = d.session_id"
-    f" AND r.status IN ({run_statuses_sql(ACTIVE)}))"
+    f" AND r.status IN ({run_status_in_list_sql(ACTIVE)}))"
     " OR EXISTS (SELECT 1 FROM living_executors l WHERE l.session_id = d.session_id)))"
     " OR (d.session_id = %s AND (d.agent_session_id IS NULL OR d.agent_session_id = %s))"
     " ORDER BY d.session_id LIMIT 10"
@@ -139,7 +139,7 @@ def has_active_run_or_events_after(session_id: str, at_us: int) -> bool:
 
 def find_session_id_by_executor_id(executor_id: str, key: KeyIdentity | None = None) -> str | None:
     """Return the id of the session with this executor's id that `by` (None: anybody) may write into, if any."""
-    session = find_writable_session_by_executor(executor_id, key)
+    session = find_session_writable_by_key(executor_id, key)
     return session.session_id if session else None
 
 
@@ -174,10 +174,10 @@ def assign_executor_or_merge_trace_session(
     If a session has that id already, what the trace's session holds is moved there. The session claims `origin`, by
     which parts of the trace that come later are known to be its.
     """
-    trace_session = find_writable_session_by_executor(unnamed, key)
+    trace_session = find_session_writable_by_key(unnamed, key)
     if trace_session is None:
         return
-    named_session = find_writable_session_by_executor(executor_id, key) or trace_session
+    named_session = find_session_writable_by_key(executor_id, key) or trace_session
     if named_session is trace_session:
         Session.objects.filter(pk=trace_session.pk, executor_session_id=unnamed).update(
             executor_session_id=executor_id
@@ -189,15 +189,15 @@ def assign_executor_or_merge_trace_session(
     origins.claim_event_origin_in_session(named_session.pk, origin, now)
 
 
-def find_writable_session_by_executor(executor_id: str, key: KeyIdentity | None = None) -> Session | None:
+def find_session_writable_by_key(executor_id: str, key: KeyIdentity | None = None) -> Session | None:
     """Return the session that `by` may write into; first one that was made for the id, then any that was given it."""
-    derived_ids = set(derive_session_id_candidates(executor_id))
+    derived_ids = set(iterate_session_id_candidates(executor_id))
     namesakes = list(Session.objects.filter(executor_session_id=executor_id).order_by("created_at"))
     namesakes.sort(key=lambda session: session.pk not in derived_ids)
     return next((session for session in namesakes if is_session_writable(session, key)), None)
 
 
-def derive_session_id_candidates(executor_id: str) -> Iterator[str]:
+def iterate_session_id_candidates(executor_id: str) -> Iterator[str]:
     """Yield the ids of ours that follow from the agent's, in the order in which they are tried."""
     for attempt in range(10):
         # The same name for every agent program: an agent's hooks and its telemetry meet in one session.
@@ -217,8 +217,8 @@ def insert_or_find_reported_session(
     Returns it, and whether it is new.
     """
     # Only one that is new is given its parent: so no session is ever its own ancestor.
-    parent = find_writable_session_by_executor(location.parent, location.by) if location.parent else None
-    for session_id in derive_session_id_candidates(executor_id):
+    parent = find_session_writable_by_key(location.parent, location.by) if location.parent else None
+    for session_id in iterate_session_id_candidates(executor_id):
         new_session = Session(
             session_id=session_id,
             parent_session=parent,
@@ -227,8 +227,8 @@ def insert_or_find_reported_session(
             executor_session_id=executor_id,
             executor_profile=location.profile,
             agent_name=location.agent_name,
-            project_dir=mask_secrets(location.project_dir),
-            hostname=mask_secrets(location.hostname),
+            project_dir=mask_secrets_in_value(location.project_dir),
+            hostname=mask_secrets_in_value(location.hostname),
         )
         session, is_new = insert_or_find_session(new_session)
         if is_new and location.by is not None:
@@ -265,7 +265,9 @@ def find_missing_session_columns(session: Session, location: SessionLocation) ->
     """Return the reported values that the session lacks."""
     reported = {name: getattr(location, name) for name in ("project_dir", "hostname", "agent_name")}
     return {
-        name: mask_secrets(value) for name, value in reported.items() if value and not getattr(session, name)
+        name: mask_secrets_in_value(value)
+        for name, value in reported.items()
+        if value and not getattr(session, name)
     }
 
 
@@ -281,7 +283,7 @@ def reopen_ended_session(session_id: str, now: datetime) -> None:
         return  # nearly always: reading takes no lock
     start = NewEvent(event_type="session_start", session_id=session_id, timestamp="")
     with transaction.atomic():
-        update_session_and_check_storable(session_id, start, now)
+        advance_session_and_decide_storage(session_id, start, now)
 
 
 # In plain SQL, as DRIVEN is, since many hooks display a piece of a message.
@@ -296,7 +298,7 @@ TAKE_PIECES = (
 HAS_PIECES = "SELECT 1 FROM message_parts WHERE session_id = %s LIMIT 1"
 
 
-def store_piece_or_complete_message(session_id: str, piece: MessagePiece) -> str | None:
+def store_piece_or_pop_message(session_id: str, piece: MessagePiece) -> str | None:
     """Keep a piece of a message; return the whole text where this was its last.
 
     Secrets are masked in the whole (actions/events.py): one may be cut in two here. Pieces live for seconds, or
@@ -349,7 +351,7 @@ def write_unfinished_messages(session_id: str, now: datetime) -> None:
                 role="assistant",
                 content=[{"type": "text", "text": text}],
                 reason=UNFINISHED,
-                source=find_last_hook_source(session_id),
+                source=last_hook_source_or_executor(session_id),
                 origin=f"unfinished:{message_id}:{uuid.uuid4().hex}",
             )
             for message_id, text in pop_unfinished_messages(session_id).items()
@@ -358,7 +360,7 @@ def write_unfinished_messages(session_id: str, now: datetime) -> None:
             events.record_events(messages, now)
 
 
-def find_last_hook_source(session_id: str) -> str:
+def last_hook_source_or_executor(session_id: str) -> str:
     """Return the agent whose hooks reported the session last; only hooks send messages in pieces."""
     contexts = EventContext.objects.filter(session_id=session_id, source__in=AGENT_TITLES).order_by(
         "-instant_us"

@@ -65,7 +65,7 @@ def add_session_tags(session_ids: Sequence[str], tags: Sequence[str], *, user: U
     with transaction.atomic():
         changed = 0
         for session_id in authorize_and_lock_session_ids(session_ids, user, needs_approver=True):
-            before = read_session_tags(session_id)
+            before = load_session_tags(session_id)
             new = [tag for tag in tags if tag not in before]
             if len(before) + len(new) > MAX_TAGS:
                 raise BadRequest(f"A session may have at most {MAX_TAGS} tags. Nothing was changed.")
@@ -84,7 +84,7 @@ def remove_session_tags(session_ids: Sequence[str], tags: Sequence[str], *, user
     with transaction.atomic():
         changed = 0
         for session_id in authorize_and_lock_session_ids(session_ids, user, needs_approver=True):
-            before = read_session_tags(session_id)
+            before = load_session_tags(session_id)
             if SessionTag.objects.filter(session_id=session_id, tag__in=tags).delete()[0]:
                 record_tag_change(session_id, before, user, now)
                 changed += 1
@@ -95,19 +95,19 @@ def replace_session_tags(session_id: str, tags: Sequence[str], *, user: User, no
     """Let a session have exactly these tags. Raises as add_session_tags."""
     with transaction.atomic():
         authorize_and_lock_session_ids([session_id], user, needs_approver=True)
-        superfluous = [tag for tag in read_session_tags(session_id) if tag not in tags]
+        superfluous = [tag for tag in load_session_tags(session_id) if tag not in tags]
         remove_session_tags([session_id], superfluous, user=user, now=now)
         add_session_tags([session_id], tags, user=user, now=now)
 
 
-def read_session_tags(session_id: str) -> list[str]:
+def load_session_tags(session_id: str) -> list[str]:
     return list(
         SessionTag.objects.filter(session_id=session_id).order_by("tag").values_list("tag", flat=True)
     )
 
 
 def record_tag_change(session_id: str, before: list[str], user: User, now: datetime) -> None:
-    after = read_session_tags(session_id)
+    after = load_session_tags(session_id)
     record_session_list_change("SESSION_TAGGED", session_id, user, now, {"before": before, "after": after})
 
 

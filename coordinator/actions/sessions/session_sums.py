@@ -14,7 +14,7 @@ from datetime import datetime
 from django.db import connection, transaction
 
 from coordinator.actions.search.progress import load_index_progress
-from coordinator.actions.sessions.titles import WINDOW, fetch_session_ids, find_changed_session_ids
+from coordinator.actions.sessions.titles import WINDOW, find_session_ids_changed_between, query_session_ids
 from coordinator.engine import locks
 from coordinator.feed import reader as feed
 from coordinator.models import SessionChange, SessionFigures
@@ -46,7 +46,7 @@ FROM sessions s WHERE s.session_id IN ({{ids}})
 """  # constants  # noqa: S608
 
 
-def update_session_figures(now: datetime) -> None:  # noqa: ARG001 - the shape of jobs
+def update_due_session_figures(now: datetime) -> None:  # noqa: ARG001 - the shape of jobs
     """Compare the figures of sessions in which something happened, then those of the next sessions of the round."""
     started_at = time.monotonic()
     followed, swept = load_figures_progress()
@@ -55,12 +55,12 @@ def update_session_figures(now: datetime) -> None:  # noqa: ARG001 - the shape o
         followed = newest
     while followed < newest and time.monotonic() - started_at < GENTLE_FOR:
         upto = min(followed + WINDOW, newest)
-        changed = find_changed_session_ids(followed, upto)
+        changed = find_session_ids_changed_between(followed, upto)
         for start in range(0, len(changed), STEP):
             save_session_figures(changed[start : start + STEP])
         followed = upto
         save_figures_progress(followed, swept)
-    next_ids = fetch_session_ids(
+    next_ids = query_session_ids(
         "SELECT session_id FROM sessions WHERE session_id > %s ORDER BY session_id LIMIT %s", [swept, STEP]
     )
     save_session_figures(next_ids)

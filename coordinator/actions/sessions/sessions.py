@@ -31,7 +31,7 @@ METADATA = (
 
 
 class LifecycleEvent(Protocol):
-    """What `update_session_and_check_storable` needs to know of an event; sessions.events.NewEvent has it."""
+    """What `advance_session_and_decide_storage` needs to know of an event; sessions.events.NewEvent has it."""
 
     event_type: Any
 
@@ -86,18 +86,18 @@ def save_session_metadata(session_id: str, changes: Mapping[str, Any]) -> Sessio
             setattr(
                 session,
                 name,
-                parse_resume_time(changes[name]) if name == "last_resumed_at" else changes[name],
+                parse_resumed_at_or_text(changes[name]) if name == "last_resumed_at" else changes[name],
             )
         session.save(update_fields=changed_names or ["project_dir"])
     return session
 
 
-def parse_resume_time(text: str) -> datetime | UnreadableText:
+def parse_resumed_at_or_text(text: str) -> datetime | UnreadableText:
     """Return the time that an executor's text gives, or the text itself, to be stored unchanged."""
     return instants.parse_instant_or_none(text) or UnreadableText(text)
 
 
-def update_session_and_check_storable(session_id: str, event: LifecycleEvent, now: datetime) -> bool:
+def advance_session_and_decide_storage(session_id: str, event: LifecycleEvent, now: datetime) -> bool:
     """Let an executor's start or end event move its session on; say whether the event is to be stored.
 
     Called by ingest within its transaction, before it inserts the event (the stream then shows the session's
@@ -110,13 +110,13 @@ def update_session_and_check_storable(session_id: str, event: LifecycleEvent, no
     if session is None:
         return True
     if event.event_type in START_EVENTS:
-        return begin_session_and_check_storable(session, now)
+        return begin_session_and_decide_storage(session, now)
     if event.event_type in STOP_EVENTS:
-        return finish_session_and_check_storable(session, now)
+        return finish_session_and_decide_storage(session, now)
     return True
 
 
-def begin_session_and_check_storable(session: Session, now: datetime) -> bool:
+def begin_session_and_decide_storage(session: Session, now: datetime) -> bool:
     run = Run.objects.filter(session=session, status__in=ACTIVE).first()
     if run is None:
         resume_session_without_run(session, now)
@@ -135,7 +135,7 @@ def resume_session_without_run(session: Session, now: datetime) -> None:
     session.save(update_fields=["status", "last_resumed_at"])
 
 
-def finish_session_and_check_storable(session: Session, now: datetime) -> bool:
+def finish_session_and_decide_storage(session: Session, now: datetime) -> bool:
     """Last words of a session that is being or was stopped, or has failed, do not make it finished."""
     if session.status == Session.Status.FINISHED:
         return find_telemetry_end_microseconds(session.session_id) is None

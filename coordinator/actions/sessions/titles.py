@@ -21,7 +21,7 @@ from coordinator.feed import reader as feed
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants
 from coordinator.models import Event, SessionTitle
-from coordinator.secrets.masking import mask_secrets, shorten_mask_digests
+from coordinator.secrets.masking import mask_secrets_in_value, shorten_mask_digests
 from coordinator.sessions import titles
 from coordinator.sessions.title_words import READ_UP_TO, shorten_title_line
 from coordinator.sessions.titles import TitleGuess
@@ -38,7 +38,7 @@ def save_person_title(session_id: str, typed: str, *, actor: Actor, now: datetim
 
     Raises NotFound, and UnprocessableRequest for a title that is too long.
     """
-    title = shorten_title_line(shorten_mask_digests(mask_secrets(typed)), longest=MOST_TYPED + 1)
+    title = shorten_title_line(shorten_mask_digests(mask_secrets_in_value(typed)), longest=MOST_TYPED + 1)
     if len(title) > MOST_TYPED:
         raise UnprocessableRequest(f"A title may have at most {MOST_TYPED} characters.")
     with transaction.atomic():
@@ -78,24 +78,24 @@ def save_titles_from_agents(by_agents: Mapping[str, str], now: datetime) -> None
 def update_session_titles(now: datetime) -> None:
     """Give titles to sessions in which something has happened, then to some of those that were here before."""
     started_at = time.monotonic()
-    progress = load_title_progress()
+    progress = load_title_job_progress()
     if progress is None or not feed.can_replay_changes(progress[0]):
         progress = (feed.find_newest_change_id(), "")
-        save_title_progress(*progress)
+        save_title_job_progress(*progress)
     followed, swept = progress
     newest = feed.find_newest_change_id()
     while followed < newest and time.monotonic() - started_at < GENTLE_FOR:
         upto = min(followed + WINDOW, newest)
-        changed = find_changed_session_ids(followed, upto)
+        changed = find_session_ids_changed_between(followed, upto)
         for start in range(0, len(changed), STEP):
             assign_session_titles(changed[start : start + STEP], now)
         followed = upto
-        save_title_progress(followed, swept)
+        save_title_job_progress(followed, swept)
     while swept is not None and time.monotonic() - started_at < GENTLE_FOR:
-        older = find_next_session_ids(swept)
+        older = find_session_ids_after(swept)
         assign_session_titles(older, now)
         swept = older[-1] if len(older) == STEP else None
-        save_title_progress(followed, swept)
+        save_title_job_progress(followed, swept)
 
 
 def assign_session_titles(session_ids: list[str], now: datetime) -> None:
@@ -136,7 +136,7 @@ def find_titles_in_start_events(session_ids: list[str]) -> dict[str, str]:
 def clean_reported_titles(reported_titles: Mapping[str, str]) -> dict[str, str]:
     """Return titles as they are kept: on one line, masked, of bounded length; none that are empty."""
     titles = {
-        session_id: shorten_title_line(shorten_mask_digests(mask_secrets(text[:READ_UP_TO])))
+        session_id: shorten_title_line(shorten_mask_digests(mask_secrets_in_value(text[:READ_UP_TO])))
         for session_id, text in reported_titles.items()
     }
     return {one: title for one, title in titles.items() if title}
@@ -190,14 +190,14 @@ def upsert_session_titles(
 # --- how far housekeeping has come ------------------------------------------------------------------------
 
 
-def load_title_progress() -> tuple[int, str | None] | None:
+def load_title_job_progress() -> tuple[int, str | None] | None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT followed, swept FROM sbx_title_progress WHERE id = 1")
         progress_row: tuple[int, str | None] | None = cursor.fetchone()
         return progress_row
 
 
-def save_title_progress(followed: int, swept: str | None) -> None:
+def save_title_job_progress(followed: int, swept: str | None) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO sbx_title_progress (id, followed, swept) VALUES (1, %s, %s)"
@@ -206,22 +206,22 @@ def save_title_progress(followed: int, swept: str | None) -> None:
         )
 
 
-def find_changed_session_ids(after: int, upto: int) -> list[str]:
+def find_session_ids_changed_between(after: int, upto: int) -> list[str]:
     """Return the sessions that got events or runs with the changes after one and up to another."""
-    return fetch_session_ids(
+    return query_session_ids(
         "SELECT DISTINCT parent FROM changes WHERE id > %s AND id <= %s AND op = 'insert'"
         " AND topic IN ('events', 'runs') AND parent IS NOT NULL ORDER BY parent",
         [after, upto],
     )
 
 
-def find_next_session_ids(swept: str) -> list[str]:
-    return fetch_session_ids(
+def find_session_ids_after(swept: str) -> list[str]:
+    return query_session_ids(
         "SELECT session_id FROM sessions WHERE session_id > %s ORDER BY session_id LIMIT %s", [swept, STEP]
     )
 
 
-def fetch_session_ids(statement: str, parameters: list[Any]) -> list[str]:
+def query_session_ids(statement: str, parameters: list[Any]) -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         return [str(row[0]) for row in cursor.fetchall()]

@@ -35,7 +35,7 @@ from coordinator.policy.rules.tool_rules import Ruling
 from coordinator.secrets.masking import (
     find_masks_in_value,
     map_masks_to_original_secrets,
-    mask_secrets,
+    mask_secrets_in_value,
     restore_masked_secrets,
 )
 from coordinator.sessions.agent_programs import AGENT_TITLES
@@ -52,7 +52,9 @@ OVERTAKEN = timedelta(seconds=2)
 LIKELY = 20  # calls of a session among which the one that is asked about is looked for
 
 
-def attach_pending_call_id(call_request: ToolCallRequest, taken_ids: Collection[str] = ()) -> ToolCallRequest:
+def copy_request_with_call_id(
+    call_request: ToolCallRequest, taken_ids: Collection[str] = ()
+) -> ToolCallRequest:
     """Return `asked` with the id of the call it is about, where that can be known, and which of equal calls it is.
 
     A hook that names no call is about the newest open call alike of which no other such hook waits (`taken_ids`,
@@ -61,7 +63,7 @@ def attach_pending_call_id(call_request: ToolCallRequest, taken_ids: Collection[
     own.
     """
     if call_request.call_id is not None:
-        starts = find_tool_start_events(call_request).filter(context__tool_use_id=call_request.call_id)
+        starts = filter_tool_start_events(call_request).filter(context__tool_use_id=call_request.call_id)
         event_id = starts.order_by("-id").values_list("id", flat=True).first()
         return replace(call_request, event_id=event_id or call_request.event_id)
     alike = find_equal_open_calls(call_request)
@@ -76,7 +78,7 @@ def attach_pending_call_id(call_request: ToolCallRequest, taken_ids: Collection[
     return replace(call_request, event_id=free[0], call_id=free[1], is_guessed=True)
 
 
-def find_tool_start_events(call_request: ToolCallRequest) -> Any:
+def filter_tool_start_events(call_request: ToolCallRequest) -> Any:
     return Event.objects.filter(
         session_id=call_request.session_id, event_type="pre_tool", tool_name=call_request.tool
     )
@@ -87,12 +89,12 @@ def find_equal_open_calls(call_request: ToolCallRequest) -> list[tuple[int, str]
 
     Not those that had their result before the question came; one that came with it may have overtaken it.
     """
-    rows = find_tool_start_events(call_request).order_by("-id")
+    rows = filter_tool_start_events(call_request).order_by("-id")
     rows = rows.values_list("id", "context__tool_use_id", "context__subagent", "tool_input")[:LIKELY]
     same_agent_rows = [row for row in rows if row[1] and row[2] == call_request.subagent]
     if not same_agent_rows:
         return []
-    wanted_bytes = rules.canonical_json_bytes(mask_secrets(call_request.tool_input))
+    wanted_bytes = rules.canonical_json_bytes(mask_secrets_in_value(call_request.tool_input))
     alike = [
         (event_id, call_id)
         for event_id, call_id, _, stored_input in same_agent_rows
@@ -133,7 +135,7 @@ def find_index_of_equal_tool_input(inputs: Sequence[Any], call_request: ToolCall
     """Return the index at which the call's own input first occurs among stored inputs."""
     if not inputs:
         return None
-    wanted_bytes = rules.canonical_json_bytes(mask_secrets(call_request.tool_input))
+    wanted_bytes = rules.canonical_json_bytes(mask_secrets_in_value(call_request.tool_input))
     return next(
         (
             place
@@ -171,7 +173,7 @@ def consume_earlier_answer_to_call(
         if (
             is_same
             and is_request_on_same_host(row, call_request)
-            and consume_call_verdict(row.request_id, call_request, actor=actor, now=now)
+            and try_consume_call_verdict(row.request_id, call_request, actor=actor, now=now)
         ):
             return build_hook_verdict(row, now)
     return None
@@ -186,7 +188,10 @@ def is_request_about_call(row: PermissionRequest, call_request: ToolCallRequest)
 def is_request_by_same_agent(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
     """Return whether the row was asked for the call's agent, in its folder."""
     context = row.context
-    return (context.agent_id, context.folder) == (call_request.agent_id, mask_secrets(call_request.folder))
+    return (context.agent_id, context.folder) == (
+        call_request.agent_id,
+        mask_secrets_in_value(call_request.folder),
+    )
 
 
 def is_request_on_same_host(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
@@ -349,7 +354,7 @@ def find_edited_input_call_id(program: str, session_id: str, tool: str, tool_inp
         context__answer__contains='"updated_input"',
         status=RequestStatus.APPROVED,
     )
-    wanted_bytes = rules.canonical_json_bytes(mask_secrets(tool_input))
+    wanted_bytes = rules.canonical_json_bytes(mask_secrets_in_value(tool_input))
     for row in approved.order_by("-id")[:LIKELY]:
         edited = rules.approved_edited_input(row)
         if edited is None or rules.canonical_json_bytes(edited) != wanted_bytes:
@@ -361,7 +366,7 @@ def find_edited_input_call_id(program: str, session_id: str, tool: str, tool_inp
     return None
 
 
-def consume_call_verdict(
+def try_consume_call_verdict(
     request_id: str, call_request: ToolCallRequest, *, actor: Actor, now: datetime
 ) -> bool:
     """Take the verdict for this call; False where another call has it, or nobody may have it any more.
@@ -372,7 +377,7 @@ def consume_call_verdict(
     is_certain = not call_request.waiter or (call_request.call_id is not None and not call_request.is_guessed)
     if not is_certain:
         is_certain = [call_id for _, call_id in find_equal_open_calls(call_request)] == [call_request.call_id]
-    return approvals.consume_request_verdict(
+    return approvals.try_consume_request_verdict(
         request_id,
         actor=actor,
         call=build_call_permission_subject(call_request).subject_digest,
@@ -388,7 +393,7 @@ def defer_tool_call(request_id: str, *, actor: Actor, reason: str, now: datetime
 
     `until` is when asking ends, `link` where a person decides.
     """
-    row = approvals.mark_request_deferred(request_id, actor=actor, reason=reason, now=now)
+    row = approvals.mark_request_deferred_or_none(request_id, actor=actor, reason=reason, now=now)
     if row is None:
         return None
     return {
@@ -400,7 +405,7 @@ def defer_tool_call(request_id: str, *, actor: Actor, reason: str, now: datetime
     }
 
 
-def withdraw_call_question(
+def withdraw_call_question_if_open(
     request_id: str, *, actor: Actor, reason: str, unless_deferred: bool, now: datetime
 ) -> None:
     """Close the card of a question that nobody asks any more; harmless where it is closed already."""
@@ -468,7 +473,7 @@ def validate_edited_input_and_picked_rules(
                 "A masked secret was changed or does not belong to this call. Leave it unchanged or remove it."
             )
         added["updated_input"] = edited_input
-    picked = select_offered_rules(row, additions.picked)
+    picked = select_picked_rules(row, additions.picked)
     if picked:
         added["suggestions"] = picked
     is_agent = row.plugin_id in AGENT_TITLES or agent_options.is_driven_agent_request(row)
@@ -486,7 +491,7 @@ def validate_edited_input_and_picked_rules(
     return added
 
 
-def select_offered_rules(row: PermissionRequest, picked: Collection[str]) -> list[dict[str, Any]]:
+def select_picked_rules(row: PermissionRequest, picked: Collection[str]) -> list[dict[str, Any]]:
     """Return the offered rules that were picked, by their content: what is not offered to this asker it cannot get."""
     offered = {
         compute_offered_rule_digest(offered_rule): offered_rule
@@ -536,7 +541,7 @@ def restore_masked_answer_secrets(answer: Settled, call_request: ToolCallRequest
     )
 
 
-def record_policy_ruling(
+def audit_policy_ruling(
     call_request: ToolCallRequest, ruling: Ruling, *, actor: Actor, now: datetime
 ) -> None:
     """Write into the audit log what policy answered without asking anybody."""
@@ -554,7 +559,7 @@ def record_policy_ruling(
             "by": ruling.by,
             "agent_id": call_request.agent_id,
             "tool_use_id": call_request.call_id,
-            "about": mask_secrets(call_request.about[:2_000], judged=True),
+            "about": mask_secrets_in_value(call_request.about[:2_000], judged=True),
             **policy_in_force.ruling_source_as_json(ruling),
         },
         now=now,

@@ -59,7 +59,7 @@ def try_merge_trace_session(
         event_ids = list(
             Event.objects.filter(session=trace_session).values_list("pk", flat=True)[: MAX_EVENTS + 1]
         )
-        if len(event_ids) > MAX_EVENTS or not move_event_origins(trace_session.pk, named_session.pk):
+        if len(event_ids) > MAX_EVENTS or not try_move_event_origins(trace_session.pk, named_session.pk):
             return False
         Event.objects.filter(session=trace_session, event_type__in=STOP_EVENTS).update(event_type=TURN_END)
         Event.objects.filter(session=trace_session).update(session=named_session)
@@ -95,7 +95,7 @@ def is_trace_session_mergeable(session: Session) -> bool:
     )
 
 
-def move_event_origins(old_id: str, new_id: str) -> bool:
+def try_move_event_origins(old_id: str, new_id: str) -> bool:
     """Give the events' origins, and the keys of requests made of them, the other session; False if one is taken."""
     prefix = f"{old_id}:"
 

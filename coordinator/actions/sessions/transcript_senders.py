@@ -12,7 +12,7 @@ from django.db.models import F, QuerySet
 from coordinator.actions.upkeep.excess_rows import delete_excess_rows
 from coordinator.lib import instants
 from coordinator.models import TranscriptProblem, TranscriptSender
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 MAX_OF_KEY = 200  # rows of one key: one that makes up machines pushes out its own alone
 MAX_SENDERS = 2_000
@@ -63,7 +63,7 @@ class ImportStatus:
     problems: Sequence[UnreadPart] = field(default=())
 
 
-def record_transcript_reading(name: SenderName, reading: TranscriptReading, *, now: datetime) -> None:
+def add_reading_to_transcript_sender(name: SenderName, reading: TranscriptReading, *, now: datetime) -> None:
     """Add a reading to its sender. What was unread of the same files before is replaced by what is unread now."""
     at_us = instants.instant_to_microseconds(now)
     with transaction.atomic():
@@ -151,5 +151,5 @@ def add_transcript_problems(
 
 
 def mask_and_shorten_text(text: str, most: int) -> str:
-    masked: str = mask_secrets(text.replace("\x00", ""))
+    masked: str = mask_secrets_in_value(text.replace("\x00", ""))
     return masked[:most]

@@ -28,7 +28,7 @@ from coordinator.importing.lines import SOURCE, ImportedEvent, ImportedLine
 from coordinator.lib import instants
 from coordinator.models import Event
 from coordinator.models.sessions import SessionStatus
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.events import DedupedEvent, RecordedEvent
 from coordinator.sessions.reports import MADE_CALL, MODEL_REQUEST, UNRECORDED_PROMPT, SessionLocation
 
@@ -207,7 +207,7 @@ class TranscriptImport:
             for event in transcript_line.events
             for key in (event.event.origin, *event.also)
         }
-        claimed_keys = origins.find_claimed_origins(wanted_keys, self.now)
+        claimed_keys = origins.filter_claimed_origins(wanted_keys, self.now)
         return (
             claimed_keys
             if self.write
@@ -223,7 +223,7 @@ class TranscriptImport:
         if live is not None and live.is_content_missing(event.event):
             return False
         return any(key in taken_origins for key in event.also) or (
-            live is not None and live.consume_matching_recorded_event(event)
+            live is not None and live.try_consume_recorded_event(event)
         )
 
     def load_live_events(self, executor_id: str) -> LiveEvents | None:
@@ -249,7 +249,7 @@ class TranscriptImport:
                 if not session.added:
                     session.added = True
                     self.begin_imported_session(session, transcript_line)
-                    events.append((build_start_milestone(transcript_line, location), location))
+                    events.append((build_transcript_read_event(transcript_line, location), location))
                 events.append((new_event.event, location))
                 if self.write:
                     for event, _ in events[-2:]:
@@ -302,7 +302,7 @@ def hash_origin_key(key: str) -> bytes:
     return hashlib.blake2b(key.encode(), digest_size=8).digest()
 
 
-def build_start_milestone(line: ImportedLine, location: str) -> DedupedEvent:
+def build_transcript_read_event(line: ImportedLine, location: str) -> DedupedEvent:
     """Return the milestone before the first line that comes into a session; a session has one."""
     return DedupedEvent(
         event_type=READ_FROM,
@@ -354,19 +354,21 @@ class LiveEvents:
             return True
         if not self._thin:
             return False
-        digest = digest_event_row(convert_event_to_row(event))
+        digest = digest_event_row(convert_event_to_comparable_row(event))
         return digest is not None and digest in self._thin and digest not in self._moments
 
-    def consume_matching_recorded_event(self, event: ImportedEvent) -> bool:
+    def try_consume_recorded_event(self, event: ImportedEvent) -> bool:
         """Return whether the event is recorded already; each recorded event is matched once."""
         if event.event.event_type == MODEL_REQUEST and not event.by_figures:
             return False
-        row = convert_event_to_row(event.event)
-        nearest = self.pop_nearest_event_time(
+        row = convert_event_to_comparable_row(event.event)
+        nearest = self.pop_nearest_event_time_us(
             digest_event_row(row), row["at_us"], whenever=bool(row["tool_use_id"])
         )
         if nearest is None and row["tool_use_id"]:  # an executor may have reported the call without its id
-            nearest = self.pop_nearest_event_time(digest_event_row(row | {"tool_use_id": None}), row["at_us"])
+            nearest = self.pop_nearest_event_time_us(
+                digest_event_row(row | {"tool_use_id": None}), row["at_us"]
+            )
         if event.is_piece and nearest is None:
             return self.consume_matching_turn_text(
                 join_text_without_whitespace(event.event.content), row["at_us"]
@@ -383,7 +385,7 @@ class LiveEvents:
                 return True
         return False
 
-    def pop_nearest_event_time(
+    def pop_nearest_event_time_us(
         self, digest: bytes | None, at_us: int, *, whenever: bool = False
     ) -> int | None:
         """Return the time of the nearest equal event and remove it."""
@@ -417,10 +419,10 @@ def iterate_recorded_events(session_id: str) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def convert_event_to_row(event: DedupedEvent) -> dict[str, Any]:
+def convert_event_to_comparable_row(event: DedupedEvent) -> dict[str, Any]:
     """Return the event as it would be stored: what was recorded live is stored without secrets."""
     moment = instants.parse_instant_or_none(event.timestamp)
-    row = {name: mask_secrets(getattr(event, name)) for name in _COLUMNS}
+    row = {name: mask_secrets_in_value(getattr(event, name)) for name in _COLUMNS}
     row |= {name: getattr(event, name) for name in _FIGURES}
     return row | {
         "tool_use_id": event.tool_use_id,

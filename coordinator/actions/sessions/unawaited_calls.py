@@ -39,22 +39,22 @@ def close_abandoned_requests(now: datetime) -> int:
     waited_by = dict(open_requests.order_by("id").values_list("pk", "context__waited_by"))
     alive = {
         waiting_process
-        for waiting_process in map(parse_waiting_process, set(waited_by.values()))
+        for waiting_process in map(parse_waited_by_process, set(waited_by.values()))
         if workers.is_worker_known_to_run(waiting_process)
     }
-    abandoned_ids = [pk for pk, one in waited_by.items() if parse_waiting_process(one) not in alive]
+    abandoned_ids = [pk for pk, one in waited_by.items() if parse_waited_by_process(one) not in alive]
     rows_left = PermissionRequest.objects.defer_large_columns().filter(pk__in=abandoned_ids[:MOST_AT_ONCE])
     return (
         sum(close_request_if_abandoned(row, now) for row in rows_left.order_by("id")) if abandoned_ids else 0
     )
 
 
-def parse_waiting_process(waited_by: str | None) -> str:
+def parse_waited_by_process(waited_by: str | None) -> str:
     return (waited_by or "").partition(" ")[0]
 
 
 def close_request_if_abandoned(row: PermissionRequest, now: datetime) -> bool:
-    process = parse_waiting_process(row.context.waited_by)
+    process = parse_waited_by_process(row.context.waited_by)
     if workers.is_worker_known_to_run(process):  # it came again just now
         return False
     if workers.is_worker_known_to_have_ended(process) and row.context.repeat_key is None:
@@ -69,7 +69,7 @@ def close_request_if_abandoned(row: PermissionRequest, now: datetime) -> bool:
     may_be_joined = row.context.repeat_key is not None
     return (
         not may_be_joined
-        and has_session_moved_past_call(rebuild_tool_call_request(row))
+        and has_session_moved_past_call(rebuild_call_from_permission_request(row))
         and withdraw_abandoned_request(row, WENT_ON, now)
     )
 
@@ -98,7 +98,7 @@ def withdraw_abandoned_request(row: PermissionRequest, reason: str, now: datetim
     return False
 
 
-def rebuild_tool_call_request(row: PermissionRequest) -> ToolCallRequest:
+def rebuild_call_from_permission_request(row: PermissionRequest) -> ToolCallRequest:
     """Return the call as its hook asked about it, as far as its end is known by that."""
     metadata = row.metadata if isinstance(row.metadata, dict) else {}
     subject = rules.request_subject(row)

@@ -55,14 +55,17 @@ def run_for_each_key_ignoring_errors(keys: list[str], act: Callable[[str], objec
             log.exception("housekeeping of %s failed", key)
 
 
-def find_runs_not_on_hold() -> QuerySet[Run]:
+def filter_runs_not_awaiting_person() -> QuerySet[Run]:
     """Return the runs that are housekeeping's business: not those that wait for a person's word."""
     return Run.objects.filter(hold__isnull=True)
 
 
 def find_due_run_ids(**due: object) -> list[str]:
     return list(
-        find_runs_not_on_hold().filter(**due).order_by("created_at").values_list("run_id", flat=True)[:1000]
+        filter_runs_not_awaiting_person()
+        .filter(**due)
+        .order_by("created_at")
+        .values_list("run_id", flat=True)[:1000]
     )
 
 
@@ -73,36 +76,42 @@ def reset_future_timestamps(now: datetime) -> None:
     """
     ahead = now + CLOCK_SKEW
     Runner.objects.filter(last_heartbeat__gt=ahead).update(last_heartbeat=now)
-    find_runs_not_on_hold().filter(status=Run.Status.CLAIMED, claimed_at__gt=ahead).update(claimed_at=now)
+    filter_runs_not_awaiting_person().filter(status=Run.Status.CLAIMED, claimed_at__gt=ahead).update(
+        claimed_at=now
+    )
     StopCommand.objects.filter(requested_at__gt=ahead).update(requested_at=now)
     StopCommand.objects.filter(delivered_at__gt=ahead).update(delivered_at=now)
     latest = now + timedelta(seconds=settings.RUN_NO_MATCH_TIMEOUT)
-    waiting = find_runs_not_on_hold().filter(status=Run.Status.PENDING, timeout_at__gt=latest + CLOCK_SKEW)
+    waiting = filter_runs_not_awaiting_person().filter(
+        status=Run.Status.PENDING, timeout_at__gt=latest + CLOCK_SKEW
+    )
     waiting.update(timeout_at=latest)
 
 
 def fail_unclaimed_runs(now: datetime) -> None:
     """Fail pending runs that no runner could take in time."""
     due_ids = find_due_run_ids(status=Run.Status.PENDING, timeout_at__lte=now)
-    run_for_each_key_ignoring_errors(due_ids, lambda run_id: runs.fail_run_if_unmatched(run_id, now))
+    run_for_each_key_ignoring_errors(due_ids, lambda run_id: runs.fail_run_if_demands_unmet(run_id, now))
 
 
 def unclaim_unstarted_runs(now: datetime) -> None:
     """Let runs wait again that were claimed and never started: the answer was lost, or its runner was."""
     lease = min(CLAIM_LEASE, runner_stale_after())
-    due_runs = find_runs_not_on_hold().filter(status=Run.Status.CLAIMED, claimed_at__lte=now - lease)
+    due_runs = filter_runs_not_awaiting_person().filter(
+        status=Run.Status.CLAIMED, claimed_at__lte=now - lease
+    )
     for run_id, runner_id in list(due_runs.values_list("run_id", "runner_id")):
         run_for_each_key_ignoring_errors([run_id], partial(runs.unclaim_run, runner_id=runner_id, now=now))
 
 
-def finish_unreported_runs(now: datetime) -> None:
+def complete_runs_of_finished_sessions(now: datetime) -> None:
     """Complete runs whose session ended a while ago without the runner's report."""
     ended = Event.objects.filter(
         session_id=OuterRef("session_id"),
         event_type__in=STOP_EVENTS,
         context__received_at__gt=now - REPORT_GRACE,
     )
-    due_runs = find_runs_not_on_hold().filter(
+    due_runs = filter_runs_not_awaiting_person().filter(
         ~Exists(ended),
         status=Run.Status.RUNNING,
         session__status=Session.Status.FINISHED,
@@ -121,7 +130,7 @@ def end_unconfirmed_stops(now: datetime) -> None:
     run_for_each_key_ignoring_errors(run_ids, lambda run_id: runs.end_run_after_unconfirmed_stop(run_id, now))
     stopping = LivingExecutor.objects.filter(session__status=Session.Status.STOPPING)
     for session_id, runner_id in stopping.filter(run_id__in=run_ids).values_list("pk", "runner_id"):
-        end = partial(runs.executors.end_unconfirmed_executor, runner_id=runner_id)
+        end = partial(runs.executors.end_executor_without_end_report, runner_id=runner_id)
         run_for_each_key_ignoring_errors([session_id], end)
     due_stops.exclude(run_id__in=Run.objects.filter(status=Run.Status.STOPPING).values("run_id")).delete()
 
@@ -132,8 +141,8 @@ def remove_vanished_runners(now: datetime) -> None:
     vanished_runners = [
         runner.runner_id
         for runner in Runner.objects.all()
-        if runner.time_since_heartbeat(now) >= silent
-        or (runner.deregistered_at is not None and runner.time_since_heartbeat(now) >= runner_stale_after())
+        if runner.heartbeat_age_or_max(now) >= silent
+        or (runner.deregistered_at is not None and runner.heartbeat_age_or_max(now) >= runner_stale_after())
     ]
     run_for_each_key_ignoring_errors(
         vanished_runners,
@@ -146,7 +155,9 @@ def remove_vanished_runners(now: datetime) -> None:
 def recover_orphan_runs(now: datetime) -> None:
     """Recover runs held by a runner that is not registered (any more)."""
     known_runners = Runner.objects.values("runner_id")
-    orphan_runs = find_runs_not_on_hold().filter(status__in=ACTIVE).exclude(runner_id__in=known_runners)
+    orphan_runs = (
+        filter_runs_not_awaiting_person().filter(status__in=ACTIVE).exclude(runner_id__in=known_runners)
+    )
     orphan_runner_ids = LivingExecutor.objects.exclude(runner_id__in=known_runners).values_list(
         "runner_id", flat=True
     )
@@ -185,7 +196,7 @@ STEPS: tuple[Callable[[datetime], None], ...] = (
     unclaim_unstarted_runs,
     remove_vanished_runners,
     recover_orphan_runs,
-    finish_unreported_runs,
+    complete_runs_of_finished_sessions,
     end_unconfirmed_stops,
     fail_unclaimed_runs,
     finish_abandoned_messages,

@@ -6,7 +6,7 @@
   another claims at the moment, SQLite has one writer. `LEASE_RENEWER` renews it for as long as the work takes, so a
   lease need not be longer than the work. The leases of a process that dies end by themselves, and others go on.
 - **A process that lost its lease writes nothing.** A process that was suspended for longer than its lease may find
-  that another has claimed the job. `release_and_reschedule_jobs` and the others then change nothing: they name the
+  that another has claimed the job. `release_and_reschedule_done_jobs` and the others then change nothing: they name the
   holder and the attempt.
 - **A clock that is set back makes nothing happen twice.** Waits that were chosen "in the future" are over: the work
   looks for itself whether there is something to do. A lease that seems too long is not taken, but shortened to `LEASE`
@@ -36,7 +36,7 @@ from coordinator.identity.actors import Actor
 from coordinator.models import Job
 from coordinator.models.fields import MsField
 from coordinator.models.jobs import LEASE
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def claim_jobs(
     ]
 
 
-def release_and_reschedule_jobs(next_times: Mapping[ClaimedJob, datetime], *, now: datetime) -> int:
+def release_and_reschedule_done_jobs(next_times: Mapping[ClaimedJob, datetime], *, now: datetime) -> int:
     """Free jobs that were done, each until its next time; return how many this process still held."""
     if not next_times:
         return 0
@@ -125,7 +125,7 @@ def delete_completed_job(job: ClaimedJob) -> bool:
 
 def retry_job_later(job: ClaimedJob, *, error: str, at: datetime, now: datetime) -> bool:
     """Free a job that failed, for another attempt; False where another has claimed it meanwhile."""
-    error_text = (mask_secrets(error) or "")[:MAX_ERROR_CHARS]
+    error_text = (mask_secrets_in_value(error) or "")[:MAX_ERROR_CHARS]
     return bool(
         filter_jobs_with_current_lease([job]).update(
             next_at=at, chosen_at=now, leased_by=None, leased_until=None, error=error_text
@@ -164,7 +164,7 @@ def filter_jobs_with_current_lease(jobs: Iterable[ClaimedJob]) -> QuerySet[Job]:
 def schedule_job_immediately(job_id: int, *, actor: Actor, now: datetime) -> None:
     """Have a waiting job done at once. Raises NotFound, and Conflict for one that is being done."""
     with transaction.atomic():
-        job = lock_waiting_job(job_id, now)
+        job = lock_and_require_waiting_job(job_id, now)
         Job.objects.filter(pk=job.pk).update(next_at=now, chosen_at=now)
         audit.record_audit_entry(
             "JOB_RUN_NOW",
@@ -176,7 +176,7 @@ def schedule_job_immediately(job_id: int, *, actor: Actor, now: datetime) -> Non
         )
 
 
-def lock_waiting_job(job_id: int, now: datetime) -> Job:
+def lock_and_require_waiting_job(job_id: int, now: datetime) -> Job:
     """Return a job that nobody does, locked. Raises NotFound, and Conflict for one that is being done."""
     job = Job.objects.select_for_update().filter(pk=job_id).first()
     if job is None:

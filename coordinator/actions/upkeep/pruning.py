@@ -104,7 +104,7 @@ def build_retention_rules(**days: float | None) -> list[RetentionRule]:
             settings.KEEP_SESSIONS_DAYS,
             lambda before: iterate_primary_key_pages(find_prunable_sessions(before), size=20),
             measure_session_rows_and_bytes,
-            delete_prunable_sessions,
+            delete_prunable_sessions_of_page,
         ),
         RetentionRule(
             "event-bodies",
@@ -284,7 +284,7 @@ def measure_session_rows_and_bytes(page: list[str]) -> PrunableSize:
     return PrunableSize(len(page) + events.count(), sum_event_body_lengths(events))
 
 
-def delete_prunable_sessions(page: list[str], before: datetime, now: datetime) -> int:
+def delete_prunable_sessions_of_page(page: list[str], before: datetime, now: datetime) -> int:
     return sum(delete_session_if_prunable(session_id, before, now) for session_id in page)
 
 
@@ -427,7 +427,7 @@ def measure_chat_messages(page: list[str]) -> PrunableSize:
 
 def prune_chat_messages(page: Sequence[str], *_: datetime) -> int:
     def delete_chat_message_page() -> int:
-        chat.purge_chat_messages(ChatMessage.objects.filter(pk__in=page))
+        chat.purge_messages_and_count_attachments(ChatMessage.objects.filter(pk__in=page))
         return len(page)
 
     return run_pruning_step_and_sleep(delete_chat_message_page)

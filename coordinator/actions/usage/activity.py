@@ -111,9 +111,11 @@ def build_activity_hours_from_events(hour: int) -> list[ActivityHour]:
 
 def call_counts_by_duration_column(parts: dict[str, Counter[int]]) -> dict[str, int]:
     """Return how many calls took how long: as the executor says, or as the gateway does where it says more."""
-    ends = max((parts.get(part, Counter[int]()) for part in ("ended", "gateway")), key=count_timed_calls)
+    ends = max(
+        (parts.get(part, Counter[int]()) for part in ("ended", "gateway")), key=count_timed_calls_in_buckets
+    )
     return {column: ends[place] for place, column in enumerate(DURATIONS) if ends[place]}
 
 
-def count_timed_calls(buckets: Counter[int]) -> int:
+def count_timed_calls_in_buckets(buckets: Counter[int]) -> int:
     return buckets.total() - buckets[-1]

@@ -16,7 +16,7 @@ from coordinator.models import ModelPrice
 from coordinator.usage.prices import KINDS
 
 
-def replace_prices_and_price_requests(
+def replace_prices_pricing_unpriced_requests(
     prices: Mapping[str, Mapping[str, float]], *, actor: Actor, now: datetime
 ) -> None:
     """Put these prices (by model, each with every kind of token) in place of all others.

@@ -99,14 +99,14 @@ def record_usage_of_events(written: Sequence[WrittenEvent]) -> None:
     own: dict[str, TokenPrice] | None = None
     for written_event in written:
         if written_event.event[_TYPE] == CALL:
-            day = local_day_of_request(capped_event_time_us(written_event.context))
-            sums.setdefault((written_event.context[_SESSION], day, ""), build_empty_usage_day_sums())[0] += 1
+            day = local_iso_day_of_request(capped_event_time_us(written_event.context))
+            sums.setdefault((written_event.context[_SESSION], day, ""), build_zero_usage_day_row())[0] += 1
         if written_event.context[_OUTPUT] is not None:  # 0 at least, where others are reported
             own = prices.load_configured_model_prices() if own is None else own
             row = build_usage_row(written_event, own)
             requests.setdefault(row.request_key, (written_event, row))
     if requests:
-        new = insert_missing_usage_rows([row for _, row in requests.values()])
+        new = insert_usage_rows_returning_keys([row for _, row in requests.values()])
         for key in new:
             add_usage_row_to_sums(sums, requests[key][1])
         raise_recorded_usage_amounts(
@@ -118,39 +118,41 @@ def record_usage_of_events(written: Sequence[WrittenEvent]) -> None:
 
 def add_sums_to_usage_days(sums: Mapping[tuple[str, str, str], Sequence[Any]]) -> None:
     """Add sums by session, day and model to `usage_days`."""
-    values_sql, parameters = bulk.rows_select_sql(
+    values_sql, parameters = bulk.rows_select_sql_and_parameters(
         [[*key, *counts] for key, counts in sorted(sums.items())], *_TYPES
     )
     with connection.cursor() as cursor:
         cursor.execute(build_usage_upsert_sql(values_sql), parameters)
 
 
-def build_empty_usage_day_sums() -> list[Any]:
+def build_zero_usage_day_row() -> list[Any]:
     return [0, *[0] * len(_TOKENS), 0.0, 0]
 
 
 def add_usage_row_to_sums(sums: dict[tuple[str, str, str], list[Any]], row: ModelRequestUsage) -> None:
-    counts = sums.setdefault((row.session_id, row.day, row.model), build_empty_usage_day_sums())
-    for position, number in enumerate(usage_row_tokens(row), 1):
+    counts = sums.setdefault((row.session_id, row.day, row.model), build_zero_usage_day_row())
+    for position, number in enumerate(usage_row_token_tuple(row), 1):
         counts[position] += number
     counts[-2] += row.cost or 0.0
     counts[-1] += row_total_tokens(row) if row.cost is None else 0
 
 
-def usage_row_tokens(row: ModelRequestUsage) -> tuple[int, int, int, int]:
+def usage_row_token_tuple(row: ModelRequestUsage) -> tuple[int, int, int, int]:
     """Return a row's tokens as `usage_days` has them."""
     written = row.cache_write_5m_tokens + row.cache_write_1h_tokens
     return row.input_tokens, row.output_tokens, row.cache_read_tokens, written
 
 
 def row_total_tokens(row: ModelRequestUsage) -> int:
-    return sum(usage_row_tokens(row))
+    return sum(usage_row_token_tuple(row))
 
 
 def build_usage_deduplication_key(item: NewEvent, event_id: int) -> str:
     """Return by what a request is known again: its event's origin where that stays taken, else its event's id."""
     if isinstance(item, DedupedEvent) and item.origin_for is None:
-        return item.origin if item.everywhere else origins.scope_origin_key(item.session_id, item.origin)
+        return (
+            item.origin if item.everywhere else origins.scope_origin_to_session(item.session_id, item.origin)
+        )
     return build_request_key_from_event_id(event_id)
 
 
@@ -206,7 +208,7 @@ def build_priced_usage_row(
         session_id=session_id,
         subagent=subagent,
         at_us=at_us,
-        day=local_day_of_request(at_us),
+        day=local_iso_day_of_request(at_us),
         model=name,
         provider=detail.provider[:LONGEST_NAME] if detail.provider else None,
         **usage_amounts_as_columns(amounts),
@@ -218,7 +220,7 @@ def build_priced_usage_row(
     )
 
 
-def local_day_of_request(at_us: int) -> str:
+def local_iso_day_of_request(at_us: int) -> str:
     """Return the day of a request in the installation's time zone: that on which pages show it and budgets count it."""
     at_ms = instants.instant_to_microseconds(usage_pricing_time(at_us)) // 1000
     return instants.local_iso_date_of_milliseconds(at_ms, settings.LOCAL_ZONE)
@@ -265,10 +267,10 @@ def split_cache_writes_by_reported_cost(
     return replace(amounts, cache_write_5m_tokens=written - hours, cache_write_1h_tokens=hours)
 
 
-def insert_missing_usage_rows(rows: Sequence[ModelRequestUsage]) -> set[str]:
+def insert_usage_rows_returning_keys(rows: Sequence[ModelRequestUsage]) -> set[str]:
     """Insert the rows whose requests have none; return their keys."""
     values = [[getattr(row, name) for name in _COLUMNS] for row in sorted(rows, key=lambda r: r.request_key)]
-    values_sql, parameters = bulk.rows_select_sql(values, *_COLUMNS.values())
+    values_sql, parameters = bulk.rows_select_sql_and_parameters(values, *_COLUMNS.values())
     with connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO usage_requests ({', '.join(_COLUMNS)}) {values_sql}"
@@ -297,7 +299,7 @@ def build_usage_report_of_event(
     session = session_id or item.session_id
     names = [] if not isinstance(item, DedupedEvent) else [item.origin, *also]
     detail = (item.usage if isinstance(item, DedupedEvent) else None) or NO_DETAIL
-    keys = [key for name in names for key in (name, origins.scope_origin_key(session, name))]
+    keys = [key for name in names for key in (name, origins.scope_origin_to_session(session, name))]
     return UsageReport(
         tuple(dict.fromkeys(keys)),
         build_model_request_amounts({name: getattr(item, name) for name in _TOKENS}, detail),
@@ -349,7 +351,11 @@ def update_usage_row_and_totals(
     row: ModelRequestUsage, amounts: RequestAmounts, detail: UsageDetail, own: dict[str, TokenPrice]
 ) -> None:
     """Write a row's new amounts and cost, and let its event and its day follow."""
-    tokens, cost, unpriced = usage_row_tokens(row), row.cost, row_total_tokens(row) if row.cost is None else 0
+    tokens, cost, unpriced = (
+        usage_row_token_tuple(row),
+        row.cost,
+        row_total_tokens(row) if row.cost is None else 0,
+    )
     detail = replace(detail, speed="fast" if row.is_fast and detail.speed is None else detail.speed)
     for name, value in usage_amounts_as_columns(amounts).items():
         setattr(row, name, value)
@@ -357,9 +363,9 @@ def update_usage_row_and_totals(
     row.cost = prices.calculate_request_cost(row.model, amounts, own, usage_pricing_time(row.at_us), detail)
     row.save()
     EventContext.objects.filter(event_id=row.event_id or 0).update(
-        **dict(zip(_TOKENS, usage_row_tokens(row), strict=True))
+        **dict(zip(_TOKENS, usage_row_token_tuple(row), strict=True))
     )
-    more = [new - old for new, old in zip(usage_row_tokens(row), tokens, strict=True)]
+    more = [new - old for new, old in zip(usage_row_token_tuple(row), tokens, strict=True)]
     add_deltas_to_usage_day(
         row,
         dict(zip(_TOKENS, more, strict=True)),

@@ -94,7 +94,7 @@ def add_usage_rows_of_events(after: int, upto: int) -> int:
         )
         for event_id, session_id, subagent, instant_us, received_at, model, source, *tokens in event_rows
     ]
-    return len(recording.insert_missing_usage_rows(rows))
+    return len(recording.insert_usage_rows_returning_keys(rows))
 
 
 def add_events_to_usage_days(after: int, upto: int) -> None:
@@ -106,8 +106,8 @@ def add_events_to_usage_days(after: int, upto: int) -> None:
         event_id__gt=after, event_id__lte=upto, event__event_type=recording.CALL
     )
     for session_id, at_us in calls.values_list("session_id", "instant_us"):
-        key = (session_id, recording.local_day_of_request(at_us), "")
-        sums.setdefault(key, recording.build_empty_usage_day_sums())[0] += 1
+        key = (session_id, recording.local_iso_day_of_request(at_us), "")
+        sums.setdefault(key, recording.build_zero_usage_day_row())[0] += 1
     if sums:
         recording.add_sums_to_usage_days(sums)
 

@@ -22,7 +22,7 @@ class StoreCircuitBreaker:
         self._trial_request: RequestTurn | None = None
         self._broke = False
 
-    def try_acquire_request_turn(self) -> RequestTurn | None:
+    def acquire_request_turn_or_none(self) -> RequestTurn | None:
         """Return a turn, to be ended by `release_request_turn`; None while nothing may be sent."""
         with self._lock:
             turn = RequestTurn()

@@ -145,7 +145,7 @@ class Bucket(S3Storage):  # type: ignore[misc]
 
         Without `answers`, what comes of it is still to be read (`S3ObjectStream`), and nothing is known before.
         """
-        turn = self.circuit_breaker.try_acquire_request_turn()
+        turn = self.circuit_breaker.acquire_request_turn_or_none()
         if turn is None:
             raise StoreUnavailable(self.bucket_not_answering_message())
         try:

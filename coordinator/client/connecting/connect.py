@@ -26,7 +26,7 @@ from coordinator.client.connecting.connectable_agents import (
 )
 from coordinator.client.connecting.files import FileRefused
 from coordinator.client.connecting.plans import FileChange, UserHome
-from coordinator.client.connection import replace_localhost_name
+from coordinator.client.connection import replace_localhost_subdomain
 from coordinator.client.settings import ClientSettings, NotConnected
 
 WRONG, USAGE = 1, 2
@@ -104,22 +104,22 @@ def build_connect_parser() -> argparse.ArgumentParser:
 
 
 def connect_and_test_agents(options: argparse.Namespace, home: UserHome) -> int:
-    client_settings = settings.read_client_settings_file()
+    client_settings = settings.read_client_settings_or_none()
     url = http_requests.normalize_server_url(
         options.url
         or os.environ.get(settings.URL_VARIABLE)
         or (client_settings.url if client_settings else DEFAULT_URL)
     )
-    agents = choose_agents_to_connect(options.agents, home)
+    agents = require_named_or_installed_agents(options.agents, home)
     key = reuse_or_exchange_server_key(url, client_settings, options.key_file)
     call = HookInvocation(
         build_client_command(),
         url,
         key,
-        gateway=not options.no_gateway and probe_mcp_gateway_access(url, key),
+        gateway=not options.no_gateway and check_gateway_access_or_warn(url, key),
         status_line=has_status_line(client_settings) if options.status_line is None else options.status_line,
     )
-    edited_files = record.load_edited_files_record()
+    edited_files = record.load_edited_files_by_path()
     changes = [
         agent_change
         for agent in agents
@@ -181,7 +181,7 @@ def has_status_line(settings: ClientSettings | None) -> bool:
     return any(agent_record.get("status_line") is True for agent_record in records)
 
 
-def choose_agents_to_connect(names: Sequence[str], home: UserHome) -> list[ConnectableAgent]:
+def require_named_or_installed_agents(names: Sequence[str], home: UserHome) -> list[ConnectableAgent]:
     # What `signalbox hook` does not know, it would block.
     known_agents = {
         name: agent for name, agent in CONNECTABLE_AGENTS.items() if name in hook_agents.HOOK_AGENTS
@@ -278,7 +278,7 @@ def reuse_or_exchange_server_key(
         for key in (
             os.environ.get(settings.KEY_VARIABLE, ""),
             saved_settings.key
-            if saved_settings and replace_localhost_name(saved_settings.url) == url
+            if saved_settings and replace_localhost_subdomain(saved_settings.url) == url
             else "",
         ):
             if is_key_accepted_by_server(url, key.strip()):
@@ -301,7 +301,7 @@ def reuse_or_exchange_server_key(
     return key
 
 
-def probe_mcp_gateway_access(url: str, key: str) -> bool:
+def check_gateway_access_or_warn(url: str, key: str) -> bool:
     """Say whether the server has an MCP gateway that this key may use; print why where it may not."""
     try:
         http_requests.require_mcp_gateway_access(url, key)
@@ -342,7 +342,7 @@ def read_connect_code(url: str, key_file: str | None) -> str:
 def print_connected_notes(agent: ConnectableAgent, call: HookInvocation, home: UserHome) -> None:
     sys.stdout.write(f"\n{agent.title}: connected. {agent.afterwards}\n")
     notes = plans.describe_hook_obstacles(agent, call, home)
-    if command := plans.find_agent_restart_command(agent, home):
+    if command := plans.agent_restart_command_or_empty(agent, home):
         notes.append(f"{agent.title} runs in the background with its old settings. Restart it: {command}")
     if agent.has_status_line and not call.status_line:
         notes.append(
@@ -372,12 +372,12 @@ def run_and_print_connection_test(agent: ConnectableAgent, call: HookInvocation,
 
 def print_differences_and_return_code(options: argparse.Namespace, home: UserHome) -> int:
     """Say what differs from what connecting would write; the server is asked only for the plugin file."""
-    client_settings = settings.read_client_settings_file()
+    client_settings = settings.read_client_settings_or_none()
     if client_settings is None or not client_settings.agents:
         raise CommandStopped("Nothing is connected here. Run `signalbox connect`.")
-    edited_files, differs = record.load_edited_files_record(), False
+    edited_files, differs = record.load_edited_files_by_path(), False
     names = options.agents or [name for name in client_settings.agents if name in CONNECTABLE_AGENTS]
-    for agent in choose_agents_to_connect(names, home):
+    for agent in require_named_or_installed_agents(names, home):
         was = find_saved_hook_invocation(client_settings, agent.name)
         call = HookInvocation(
             build_client_command(),
@@ -397,7 +397,7 @@ def print_differences_and_return_code(options: argparse.Namespace, home: UserHom
         for change in changes:
             if change.has_effect:
                 sys.stdout.write(f"{escape_control_characters(change.format_file_diff(home))}\n")
-        notes += hook_names.describe_hooks_missing_on_either_side(agent, home.environment)
+        notes += hook_names.describe_hook_differences_to_program(agent, home.environment)
         if agent.from_projects:
             notes.append(agent.from_projects)
         for note in notes:

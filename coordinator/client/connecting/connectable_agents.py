@@ -65,7 +65,7 @@ class HookInvocation:
         """Return the shell command of a hook whose agent waits `seconds` for it."""
         return shlex.join([*self.program, "hook", agent, "--timeout", f"{seconds:g}"])
 
-    def blocking_hook_command(self, agent: str, seconds: float) -> str:
+    def fail_closed_hook_command(self, agent: str, seconds: float) -> str:
         """Return the same for an agent that goes on where its hook fails, and that exit code 2 stops.
 
         The hook ends with 0 where it has answered, or has nothing to say. Every other end blocks the call: killed,
@@ -122,7 +122,7 @@ class ConnectableAgent:
         moved = environment.get(self.variable or "", "")
         return os.path.expanduser(moved) if moved else os.path.join(home, self.home)
 
-    def mcp_settings_path(self, home: str, environment: Mapping[str, str]) -> str | None:
+    def separate_mcp_path_or_none(self, home: str, environment: Mapping[str, str]) -> str | None:
         """Return the file with the agent's MCP servers; None where it is the one with its hooks."""
         if self.mcp_file is None:
             return None
@@ -206,7 +206,7 @@ def choose_hook_command(
 ) -> str:
     if seconds <= QUICK or blocks_itself:
         return call.hook_command(agent, seconds)
-    return call.blocking_hook_command(agent, seconds)
+    return call.fail_closed_hook_command(agent, seconds)
 
 
 _ELSEWHERE = "it sends its telemetry elsewhere, so Signalbox will not see its tokens and costs"
@@ -280,7 +280,7 @@ def gemini_settings_entries(call: HookInvocation) -> SettingsEntries:
         gemini_hook_entries(call),
         values=gemini_mcp_command_entry(call),
         given_way=TAKEN,
-        is_ours=build_gateway_matcher(call),
+        is_ours=build_gateway_server_predicate(call),
         former_values=former,
     )
 
@@ -307,7 +307,7 @@ def qwen_code_settings_entries(call: HookInvocation) -> SettingsEntries:
         build_claude_style_hook_entries("qwen-code", call, QWEN_CODE_EVENTS),
         values=gemini_mcp_command_entry(call),  # whose form it has kept
         given_way=TAKEN,
-        is_ours=build_gateway_matcher(call),
+        is_ours=build_gateway_server_predicate(call),
     )
 
 
@@ -325,11 +325,11 @@ def build_mcp_server_settings(
     agent: str, at: tuple[str, ...], server: Mapping[str, Any], call: HookInvocation
 ) -> SettingsEntries:
     return SettingsEntries(
-        agent, {}, values={at: server}, given_way=TAKEN, is_ours=build_gateway_matcher(call)
+        agent, {}, values={at: server}, given_way=TAKEN, is_ours=build_gateway_server_predicate(call)
     )
 
 
-def build_gateway_matcher(call: HookInvocation) -> Callable[[Mapping[str, Any]], bool]:
+def build_gateway_server_predicate(call: HookInvocation) -> Callable[[Mapping[str, Any]], bool]:
     """Return a matcher for the MCP server in an agent's settings that is the gateway, whichever version wrote it.
 
     Agents rewrite their settings, with members of their own and without our comments. The command that it starts
@@ -363,7 +363,7 @@ def claude_code_mcp_entries(call: HookInvocation) -> SettingsEntries:
 def codex_mcp_table(call: HookInvocation) -> TomlTable:
     program, *arguments = call.program
     values = {"command": program, "args": [*arguments, "mcp"], "tool_timeout_sec": MCP_SECONDS}
-    return TomlTable("codex", ("mcp_servers", "signalbox"), values, build_gateway_matcher(call))
+    return TomlTable("codex", ("mcp_servers", "signalbox"), values, build_gateway_server_predicate(call))
 
 
 def opencode_mcp_entries(call: HookInvocation) -> SettingsEntries:
@@ -399,7 +399,7 @@ def goose_mcp_entry(call: HookInvocation) -> YamlEntry:
         "envs": {},
         "timeout": MCP_SECONDS,
     }
-    return YamlEntry("goose", ("extensions", "signalbox"), values, build_gateway_matcher(call))
+    return YamlEntry("goose", ("extensions", "signalbox"), values, build_gateway_server_predicate(call))
 
 
 def cursor_settings_entries(call: HookInvocation) -> SettingsEntries:

@@ -85,7 +85,7 @@ def run_hook_and_return_command(
 def wait_and_describe_test_session(url: str, key: str, mark: str) -> str:
     deadline = time.monotonic() + SESSION_WAIT_SECONDS
     while time.monotonic() < deadline:
-        reported_session = http_requests.find_reported_session_id(url, key, mark)
+        reported_session = http_requests.request_session_id_from_server(url, key, mark)
         if reported_session is not None:
             return f"{reported_session}. It stays in the list of sessions."
         time.sleep(0.1)

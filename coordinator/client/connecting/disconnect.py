@@ -41,7 +41,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def disconnect_agents(names: Sequence[str], home: UserHome) -> int:
-    edited_files, client_settings = record.load_edited_files_record(), settings.read_client_settings_file()
+    edited_files, client_settings = (
+        record.load_edited_files_by_path(),
+        settings.read_client_settings_or_none(),
+    )
     connected = {edited_file.agent for edited_file in edited_files.values()} | set(
         client_settings.agents if client_settings else {}
     )
@@ -67,7 +70,7 @@ def disconnect_agents(names: Sequence[str], home: UserHome) -> int:
         )
         if not exact and change.has_effect:
             sys.stdout.write(f"{escape_control_characters(change.format_file_diff(home))}\n")
-    remove_agents_from_settings(leaving, client_settings)
+    remove_agents_from_client_settings(leaving, client_settings)
     return 0
 
 
@@ -108,7 +111,7 @@ def describe_disconnect_result(edited_file: EditedFile, change: plans.FileChange
     return "was edited after it was connected, so only Signalbox's entries were removed:"
 
 
-def remove_agents_from_settings(leaving: set[str], saved_settings: ClientSettings | None) -> None:
+def remove_agents_from_client_settings(leaving: set[str], saved_settings: ClientSettings | None) -> None:
     """Take the agents out of the settings; with the last one the key goes, too."""
     if saved_settings is None:
         return

@@ -54,7 +54,7 @@ def read_file_snapshot(path: str) -> FileSnapshot:
         return FileSnapshot(path, target, file.read(LARGEST + 1), stat.S_IMODE(about.st_mode))
 
 
-def find_key_write_problem(path: str, home: str) -> str:
+def key_write_problem_or_empty(path: str, home: str) -> str:
     """Return why no key may be written to the file, "" where one may.
 
     A file reached by a link, or in a git repository, is stored and shown elsewhere too: a key would go with it.

@@ -28,7 +28,7 @@ LINES_NOT_REPORTED = (
 )
 
 
-def describe_hooks_missing_on_either_side(
+def describe_hook_differences_to_program(
     agent: ConnectableAgent, environment: Mapping[str, str]
 ) -> list[str]:
     """Return what follows from the hooks that the installed program knows, in words; nothing where none is found."""

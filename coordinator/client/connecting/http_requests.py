@@ -10,7 +10,7 @@ import urllib.request
 from contextlib import suppress
 from typing import Any
 
-from coordinator.client.connection import ServerAddress, replace_localhost_name
+from coordinator.client.connection import ServerAddress, replace_localhost_subdomain
 
 ANSWER_WAIT_SECONDS = 10.0
 LARGEST = 1 << 20
@@ -90,7 +90,7 @@ def normalize_server_url(text: str) -> str:
     with suppress(ValueError):
         scheme = ServerAddress(text).scheme
         if "?" not in text:
-            return replace_localhost_name(f"{scheme}://{text.partition('://')[2]}")
+            return replace_localhost_subdomain(f"{scheme}://{text.partition('://')[2]}")
     raise ServerRequestFailed(
         f"{text!r} is not an address. It looks like http://127.0.0.1:8765 or https://signalbox.example."
     )
@@ -122,7 +122,7 @@ def require_working_key(url: str, key: str) -> None:
     raise ServerRequestFailed(f"{url} is not Signalbox: it answered something else.")
 
 
-def find_reported_session_id(url: str, key: str, executor_session_id: str) -> str | None:
+def request_session_id_from_server(url: str, key: str, executor_session_id: str) -> str | None:
     """Return the id of the newest session that an agent calls by this id. Raises ServerRequestFailed."""
     answer = json.loads(send_server_request(url, "/sessions?limit=100", key))
     for session in answer.get("sessions", []):

@@ -67,9 +67,9 @@ def parse_jsonc(text: str) -> JsonNode:
     if len(text) > LARGEST:
         raise UnreadableSettings(f"it is larger than {LARGEST >> 20} MB")
     reader = JsoncParser(text)
-    root = reader.parse_json_value(reader.skip_blanks(text.startswith("\ufeff")), 0)
-    if reader.skip_blanks(root.end) != len(text):
-        raise reader.build_syntax_error(reader.skip_blanks(root.end), "something follows the end")
+    root = reader.parse_json_node(reader.find_end_of_blanks(text.startswith("\ufeff")), 0)
+    if reader.find_end_of_blanks(root.end) != len(text):
+        raise reader.build_syntax_error(reader.find_end_of_blanks(root.end), "something follows the end")
     return root
 
 
@@ -87,11 +87,11 @@ class JsoncParser:
         line = self.text.count("\n", 0, at) + 1
         return UnreadableSettings(f"line {line}, column {at - self.text.rfind(chr(10), 0, at)}: {reason}")
 
-    def skip_blanks(self, at: int) -> int:
+    def find_end_of_blanks(self, at: int) -> int:
         match = _BLANK.match(self.text, at)
         return match.end() if match else at
 
-    def parse_json_value(self, at: int, depth: int) -> JsonNode:
+    def parse_json_node(self, at: int, depth: int) -> JsonNode:
         if depth > DEEPEST:
             raise self.build_syntax_error(at, "it is nested too deeply")
         self.count += 1
@@ -108,19 +108,19 @@ class JsoncParser:
         return JsonNode("scalar", at, match.end(), json.loads(match.group()))
 
     def parse_json_container(self, node: JsonNode, closing: str, depth: int) -> JsonNode:
-        at = self.skip_blanks(node.start + 1)
+        at = self.find_end_of_blanks(node.start + 1)
         while self.text[at : at + 1] != closing:
             if node.items and not node.comma:
                 raise self.build_syntax_error(at, f"a comma or {closing} is missing")
             node.begins.append(at)
             if node.kind == "object":
                 at = self.parse_member_name_into_node(node, at)
-            item = self.parse_json_value(at, depth + 1)
+            item = self.parse_json_node(at, depth + 1)
             node.items.append(item)
-            at = self.skip_blanks(item.end)
+            at = self.find_end_of_blanks(item.end)
             node.comma = self.text[at : at + 1] == ","
             if node.comma:
-                at = self.skip_blanks(at + 1)
+                at = self.find_end_of_blanks(at + 1)
         node.end = at + 1
         return node
 
@@ -128,11 +128,11 @@ class JsoncParser:
         match = _STRING.match(self.text, at)
         if match is None:
             raise self.build_syntax_error(at, "a name in double quotes is missing")
-        colon = self.skip_blanks(match.end())
+        colon = self.find_end_of_blanks(match.end())
         if self.text[colon : colon + 1] != ":":
             raise self.build_syntax_error(colon, "a colon is missing")
         node.keys.append(json.loads(match.group()))
-        return self.skip_blanks(colon + 1)
+        return self.find_end_of_blanks(colon + 1)
 
 
 # --- edits ------------------------------------------------------------------------------------------------
@@ -193,10 +193,10 @@ def remove_jsonc_item(text: str, path: Path) -> str:
     begin, end = node.begins[at], node.items[at].end
     last = at == len(node.items) - 1
     if not last or node.comma:
-        end = text.index(",", JsoncParser(text).skip_blanks(end)) + 1
+        end = text.index(",", JsoncParser(text).find_end_of_blanks(end)) + 1
     text = cut_text_range(text, begin, end)
     if last and not node.comma and at > 0:
-        before = JsoncParser(text).skip_blanks(node.items[at - 1].end)
+        before = JsoncParser(text).find_end_of_blanks(node.items[at - 1].end)
         text = text[:before] + text[before + 1 :]  # the comma that now is followed by nothing
     return text
 
@@ -221,7 +221,7 @@ def insert_jsonc_item(text: str, node: JsonNode, value: Any, key: str | None) ->
         at = node.items[-1].end if node.items else node.start + 1
         between = ", " if node.items else ""
         if node.comma:
-            at, between = text.index(",", JsoncParser(text).skip_blanks(at)) + 1, " "
+            at, between = text.index(",", JsoncParser(text).find_end_of_blanks(at)) + 1, " "
             item += ","
         return f"{text[:at]}{between}{item}{text[at:]}"
     outer = line_indentation(text, node.start)
@@ -233,7 +233,7 @@ def insert_jsonc_item(text: str, node: JsonNode, value: Any, key: str | None) ->
         return f"{text[: node.start + 1]}{inside}{item}{line}{outer}{text[node.end - 1 :]}"
     end = node.items[-1].end
     if node.comma:
-        end = text.index(",", JsoncParser(text).skip_blanks(end)) + 1
+        end = text.index(",", JsoncParser(text).find_end_of_blanks(end)) + 1
     match = _ON_THIS_LINE.match(text, end)
     ending = match.end() if match and match.end() < node.end - 1 else end
     comma = "" if node.comma else ","

@@ -36,32 +36,34 @@ class SettingsEntries:
     status_line: str = ""
 
 
-def merge_settings_entries(text: str, entries: SettingsEntries, former: SettingsEntries | None = None) -> str:
+def merge_entries_into_settings_text(
+    text: str, entries: SettingsEntries, former: SettingsEntries | None = None
+) -> str:
     """Return the settings with our entries, each once; the same text where they are there already.
 
     `former` is what we put in before, where that may have been something else. Raises UnreadableSettings
     where the settings are no JSON object or have another shape than the agent reads.
     """
-    text = ensure_json_object_text(text)
+    text = replace_blank_text_with_object(text)
     require_settings_shape(text)
     for path, value in entries.basics.items():
         if jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path) is None:
             text = jsonc.set_jsonc_value(text, path, value)
     for event in {**entries.hooks, **list_events_with_signalbox_entries(text, entries.agent)}:
-        text = merge_entries_of_hook_event(text, event, entries)
+        text = merge_hook_event_into_text(text, event, entries)
     for path, value in (former.values if former else {}).items():
         if path not in entries.values and hashable_json_value_at_path(text, path) == to_hashable_value(value):
             text = jsonc.remove_jsonc_item(text, path)
     text = remove_values_of_older_versions(text, former or entries, "")
     if not has_conflicting_values(text, entries, former):
         for path, value in entries.values.items():
-            text = merge_settings_value(text, path, value)
+            text = merge_value_into_settings_text(text, path, value)
     if entries.status_line:
         return status_lines.add_or_wrap_status_line(text, entries.status_line)
     return status_lines.restore_personal_status_line(text) if former and former.status_line else text
 
 
-def merge_settings_value(text: str, path: tuple[str, ...], value: Any) -> str:
+def merge_value_into_settings_text(text: str, path: tuple[str, ...], value: Any) -> str:
     """Return the settings with the value; what an agent added to an object stays in it."""
     node = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path)
     if node is None or node.kind != "object" or not isinstance(value, Mapping):
@@ -82,15 +84,15 @@ def remove_settings_entries(text: str, entries: SettingsEntries, before: str = "
         return text
     require_settings_shape(text)
     for event in list_events_with_signalbox_entries(text, entries.agent):
-        text = remove_entries_of_hook_event(text, event, entries.agent)
-    text = remove_empty_container(text, ("hooks",), before)
+        text = remove_hook_entries_from_text(text, event, entries.agent)
+    text = remove_empty_container_from_text(text, ("hooks",), before)
     text = remove_values_of_older_versions(text, entries, before)
     for path, value in entries.values.items():
         is_ours = hashable_json_value_at_path(text, path) == to_hashable_value(
             value
         ) or is_signalbox_object_at_path(text, path, entries)
         if is_ours and hashable_json_value_at_path(text, path) != hashable_json_value_at_path(before, path):
-            text = remove_empty_container(jsonc.remove_jsonc_item(text, path), path[:-1], before)
+            text = remove_empty_container_from_text(jsonc.remove_jsonc_item(text, path), path[:-1], before)
     return status_lines.restore_personal_status_line(text) if entries.status_line else text
 
 
@@ -102,7 +104,9 @@ def remove_values_of_older_versions(text: str, entries: SettingsEntries, before:
     ):
         for path, value in values.items():
             if hashable_json_value_at_path(before, path) != to_hashable_value(value):
-                text = remove_empty_container(jsonc.remove_jsonc_item(text, path), path[:-1], before)
+                text = remove_empty_container_from_text(
+                    jsonc.remove_jsonc_item(text, path), path[:-1], before
+                )
     return text
 
 
@@ -134,7 +138,7 @@ def is_signalbox_entry(entry: Any, agent: str) -> bool:
     return any(own_pattern.search(called_text) for called_text in called)
 
 
-def ensure_json_object_text(text: str) -> str:
+def replace_blank_text_with_object(text: str) -> str:
     """Return settings that can be added to: an empty file is an empty object, in as many lines as we choose."""
     return text if text.strip("\ufeff \t\r\n") else ("\ufeff" if text.startswith("\ufeff") else "") + "{}\n"
 
@@ -184,7 +188,7 @@ def iterate_signalbox_entry_paths(entries: JsonNode, agent: str) -> Iterator[tup
             yield from ((at, "hooks", place) for place in own_positions)
 
 
-def merge_entries_of_hook_event(text: str, event: str, wanted_entries: SettingsEntries) -> str:
+def merge_hook_event_into_text(text: str, event: str, wanted_entries: SettingsEntries) -> str:
     path, entry = ("hooks", event), wanted_entries.hooks.get(event)
     entries = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path)
     entry_paths = (
@@ -194,11 +198,11 @@ def merge_entries_of_hook_event(text: str, event: str, wanted_entries: SettingsE
         jsonc_node = jsonc.find_jsonc_node(entries, entry_paths[0])
         if jsonc_node is not None and jsonc_node.to_python_value() == entry:
             return text
-    text = remove_entries_of_hook_event(text, event, wanted_entries.agent, keep_list=entry is not None)
+    text = remove_hook_entries_from_text(text, event, wanted_entries.agent, keep_list=entry is not None)
     return jsonc.append_jsonc_element(text, path, dict(entry)) if entry is not None else text
 
 
-def remove_entries_of_hook_event(text: str, event: str, agent: str, *, keep_list: bool = False) -> str:
+def remove_hook_entries_from_text(text: str, event: str, agent: str, *, keep_list: bool = False) -> str:
     path = ("hooks", event)
     entries = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path)
     entry_paths = list(iterate_signalbox_entry_paths(entries, agent)) if entries is not None else []
@@ -211,7 +215,7 @@ def remove_entries_of_hook_event(text: str, event: str, agent: str, *, keep_list
     return text
 
 
-def remove_empty_container(text: str, path: tuple[str, ...], before: str) -> str:
+def remove_empty_container_from_text(text: str, path: tuple[str, ...], before: str) -> str:
     """Return the text without the object at the path where our entries left it empty."""
     node = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path) if path else None
     if (

@@ -79,7 +79,7 @@ class FileChange:
         before = "/dev/null" if self.snapshot.content is None else name
         after = "/dev/null" if self.after is None else name
         lines = difflib.unified_diff(
-            split_diff_lines(self.snapshot.content), split_diff_lines(self.after), before, after
+            split_content_for_diff(self.snapshot.content), split_content_for_diff(self.after), before, after
         )
         masked_lines = [_KEY.sub("sbx_…", line.rstrip("\n")) for line in lines]
         if (
@@ -91,7 +91,7 @@ class FileChange:
         return "\n".join(masked_lines)
 
 
-def split_diff_lines(content: bytes | None) -> list[str]:
+def split_content_for_diff(content: bytes | None) -> list[str]:
     text = (content or b"").decode("utf-8", "replace").replace("\ufeff", "<BOM>")
     return [
         diff_line.replace("\r", "␍") for diff_line in text.split("\n")[: -1 if text.endswith("\n") else None]
@@ -145,12 +145,12 @@ def plan_merged_settings(
 ) -> FileChange:
     file_snapshot, before = files.read_file_snapshot(path), edited_files.get(path)
     try:
-        after = merging.merge_settings_entries(file_snapshot.decoded_text, entries, former).encode()
+        after = merging.merge_entries_into_settings_text(file_snapshot.decoded_text, entries, former).encode()
         if before is not None and before.is_content_as_written(file_snapshot.content):
             base = before.original
         elif before is not None and file_snapshot.content is not None:
             base = merging.remove_settings_entries(
-                file_snapshot.decoded_text, former, decode_original_file_content(before.original)
+                file_snapshot.decoded_text, former, decode_original_content_leniently(before.original)
             ).encode()
         else:
             base = file_snapshot.content
@@ -191,7 +191,7 @@ def plan_gateway_and_telemetry_changes(
     `calls` are the new call and the former one.
     """
     call, former = calls
-    path = agent.mcp_settings_path(home.home, home.environment)
+    path = agent.separate_mcp_path_or_none(home.home, home.environment)
     if path is None or agent.mcp is None:
         return []
     mcp_entries, was = agent.mcp(call), agent.mcp(former)
@@ -200,7 +200,7 @@ def plan_gateway_and_telemetry_changes(
         entries: list[tuple[TomlTable | YamlEntry, TomlTable | YamlEntry, bool]] = []
         # Telemetry comes first: `codex mcp add` drops comments before MCP servers, which may be a person's last ones.
         if agent.telemetry:
-            sends = not find_telemetry_problem(agent, call, home, former)
+            sends = not find_telemetry_problem_or_empty(agent, call, home, former)
             entries.append((agent.telemetry(call), agent.telemetry(former), sends))
         return plan_toml_or_yaml_change(
             path, [*entries, (mcp_entries, was, call.gateway)], edited_files, agent.toml_value
@@ -271,7 +271,7 @@ def plan_toml_or_yaml_change(
 
 def had_value_before_connecting(before: EditedFile, value: TomlValue) -> bool:
     """Say whether the value was set, to whatever, before we changed the file."""
-    return toml_tables.has_toml_key(decode_original_file_content(before.original), value)
+    return toml_tables.has_toml_key(decode_original_content_leniently(before.original), value)
 
 
 def add_entry_to_settings_text(text: str, entry: TomlTable | YamlEntry) -> str:
@@ -296,19 +296,19 @@ def is_entry_name_taken(text: str, entry: TomlTable | YamlEntry) -> bool:
     return yaml_entries.is_yaml_entry_taken(text, entry)
 
 
-def find_telemetry_problem(
+def find_telemetry_problem_or_empty(
     agent: ConnectableAgent, call: HookInvocation, home: UserHome, former: HookInvocation | None = None
 ) -> str:
     """Return why the agent's telemetry cannot come here though its hooks can, in words; "" where nothing is wrong."""
-    path = agent.mcp_settings_path(home.home, home.environment)
+    path = agent.separate_mcp_path_or_none(home.home, home.environment)
     if agent.telemetry is None or path is None:
         return ""
     wanted_entries = agent.telemetry(call)
-    if wanted_entries.secret and (reason := files.find_key_write_problem(path, home.home)):
+    if wanted_entries.secret and (reason := files.key_write_problem_or_empty(path, home.home)):
         return f"{home.shorten_home_path(path)} is left as it is: {reason}"
     text = files.read_file_snapshot(path).decoded_text
-    reason = toml_tables.toml_table_conflict_reason(text, wanted_entries)
-    if reason and former and not toml_tables.toml_table_conflict_reason(text, agent.telemetry(former)):
+    reason = toml_tables.toml_conflict_reason_or_empty(text, wanted_entries)
+    if reason and former and not toml_tables.toml_conflict_reason_or_empty(text, agent.telemetry(former)):
         return ""
     return f"{home.shorten_home_path(path)} is left as it is: {reason}" if reason else ""
 
@@ -334,7 +334,7 @@ def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, home:
     ]
     own = [(os.path.join(folder, name), path, value) for name, path, value in agent.switches]
     for file, path, value in dict.fromkeys((*own, *files_of_project)):
-        settings = load_agent_settings_file(file)
+        settings = load_agent_settings_or_none(file)
         for step in path:
             settings = settings.get(step) if isinstance(settings, dict) else None
         if settings is not None and settings == value:
@@ -348,7 +348,7 @@ def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, home:
             text = files.read_file_snapshot(os.path.join(folder, agent.file)).decoded_text
             if text.strip() and merging.has_conflicting_values(text, wanted_entries):
                 notes.append(f"{wanted_entries.given_way[:1].upper()}{wanted_entries.given_way[1:]}.")
-    servers = agent.mcp_settings_path(home.home, home.environment)
+    servers = agent.separate_mcp_path_or_none(home.home, home.environment)
     if (
         call.gateway
         and servers is not None
@@ -357,12 +357,12 @@ def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, home:
     ):
         notes.append(f"{home.shorten_home_path(servers)}: {TAKEN}.")
     with suppress(FileRefused):
-        if reason := find_telemetry_problem(agent, call, home):
+        if reason := find_telemetry_problem_or_empty(agent, call, home):
             notes.append(f"{reason}. So Signalbox will not see {agent.title}'s tokens.")
     return notes
 
 
-def find_agent_restart_command(agent: ConnectableAgent, home: UserHome) -> str:
+def agent_restart_command_or_empty(agent: ConnectableAgent, home: UserHome) -> str:
     """Return the command that restarts the agent's background server; "" where none runs."""
     if agent.background is None:
         return ""
@@ -397,7 +397,7 @@ def is_mcp_server_name_taken(path: str, entry: SettingsEntries | TomlTable | Yam
     return False
 
 
-def load_agent_settings_file(path: str) -> Any:
+def load_agent_settings_or_none(path: str) -> Any:
     with suppress(FileRefused, UnreadableSettings, tomllib.TOMLDecodeError):
         text = files.read_file_snapshot(path).decoded_text
         if text.strip():
@@ -455,14 +455,16 @@ def remove_signalbox_entry(text: str, entry: Entry, edited_file: EditedFile) -> 
         )
     if isinstance(entry, FormerLines):
         return lines.remove_former_variable_lines(text, entry)
-    return merging.remove_settings_entries(text, entry, decode_original_file_content(edited_file.original))
+    return merging.remove_settings_entries(
+        text, entry, decode_original_content_leniently(edited_file.original)
+    )
 
 
 def is_empty_settings_text(text: str) -> bool:
     return text.strip("\ufeff \t\r\n") in {"", "{}"}
 
 
-def decode_original_file_content(content: bytes | None) -> str:
+def decode_original_content_leniently(content: bytes | None) -> str:
     return (content or b"").decode("utf-8", "replace")
 
 
@@ -476,7 +478,7 @@ def apply_file_changes(
         for change in changes:
             # The record comes first: a file that is changed and not in it could never be put back.
             if connects and change.after is not None:
-                edited_files[change.snapshot.path] = build_edited_file(
+                edited_files[change.snapshot.path] = build_edited_file_record(
                     change, change.after, edited_files.get(change.snapshot.path)
                 )
                 record.save_edited_files_record(edited_files)
@@ -505,7 +507,9 @@ def apply_file_changes(
         )
 
 
-def build_edited_file(change: FileChange, after: bytes, existing_file: EditedFile | None) -> EditedFile:
+def build_edited_file_record(
+    change: FileChange, after: bytes, existing_file: EditedFile | None
+) -> EditedFile:
     mode = existing_file.mode if existing_file else change.snapshot.mode if change.secret else None
     return EditedFile(
         change.agent,

@@ -44,7 +44,7 @@ def edited_files_record_path() -> str:
     return os.path.join(settings.client_state_folder(), "connected.json")
 
 
-def load_edited_files_record() -> dict[str, EditedFile]:
+def load_edited_files_by_path() -> dict[str, EditedFile]:
     """Return what was changed, by path. Raises FileRefused where the record cannot be read: it must not be lost."""
     try:
         with open(edited_files_record_path(), "rb") as file:

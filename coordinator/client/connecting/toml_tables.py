@@ -69,7 +69,7 @@ def add_toml_table(text: str, table: TomlTable) -> str:
     Raises UnreadableSettings where the settings are no TOML, or have no room for it.
     """
     document = load_toml(text)
-    value = find_toml_value(document, table.path)
+    value = find_value_in_parsed_toml(document, table.path)
     if value is not None and not is_signalbox_toml_table(value, table):
         return text
     changed = {name: new for name, new in table.values.items() if value is None or value.get(name) != new}
@@ -88,7 +88,7 @@ def add_toml_table(text: str, table: TomlTable) -> str:
 def remove_toml_table(text: str, table: TomlTable) -> str:
     """Return the settings without our table and the comments of older versions. Raises UnreadableSettings."""
     toml_document = load_toml(text)
-    value = find_toml_value(toml_document, table.path)
+    value = find_value_in_parsed_toml(toml_document, table.path)
     if value is None or not is_signalbox_toml_table(value, table):
         return text
     other_keys = (
@@ -97,8 +97,8 @@ def remove_toml_table(text: str, table: TomlTable) -> str:
         else {key: item_value for key, item_value in value.items() if key not in table.values}
     )
     document, mark = parse_toml_document_and_bom(remove_marker_comments(text))
-    delete_toml_entries(document, table.path, None if not other_keys else set(table.values))
-    after = mark + remove_deletion_markers(document.as_string())
+    delete_entries_in_toml_container(document, table.path, None if not other_keys else set(table.values))
+    after = mark + remove_deletion_markers_from_text(document.as_string())
     delete_table_from_parsed_toml(toml_document, table.path, other_keys)
     return require_expected_toml(after, toml_document)
 
@@ -129,7 +129,7 @@ def remove_toml_value(text: str, value: TomlValue) -> str:
     if toml_document.get(value.name) != value.value:
         return text
     document, mark = parse_toml_document_and_bom(text)
-    delete_toml_entries(document, (value.name,), None)
+    delete_entries_in_toml_container(document, (value.name,), None)
     del toml_document[value.name]
     return require_expected_toml(mark + document.as_string(), toml_document)
 
@@ -144,10 +144,10 @@ def remove_marker_comments(text: str) -> str:
     return _MARKS.sub("", text)
 
 
-def toml_table_conflict_reason(text: str, table: TomlTable) -> str:
+def toml_conflict_reason_or_empty(text: str, table: TomlTable) -> str:
     """Return why our table cannot go into the settings, in words; "" where it can."""
     try:
-        value = find_toml_value(load_toml(text), table.path)
+        value = find_value_in_parsed_toml(load_toml(text), table.path)
     except UnreadableSettings as problem:
         return f"it is not TOML ({problem})"
     return (
@@ -159,7 +159,7 @@ def toml_table_conflict_reason(text: str, table: TomlTable) -> str:
 
 def is_toml_table_taken(text: str, table: TomlTable) -> bool:
     """Say whether somebody else's table is where ours would be. Raises UnreadableSettings."""
-    value = find_toml_value(load_toml(text), table.path)
+    value = find_value_in_parsed_toml(load_toml(text), table.path)
     return value is not None and not is_signalbox_toml_table(value, table)
 
 
@@ -181,7 +181,7 @@ def is_signalbox_toml_table(value: Any, table: TomlTable) -> bool:
     return isinstance(value, dict) and table.is_ours(value)
 
 
-def find_toml_value(value: Any, path: Path) -> Any:
+def find_value_in_parsed_toml(value: Any, path: Path) -> Any:
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value
@@ -262,7 +262,7 @@ def build_toml_item(value: Any) -> Any:
     return tomlkit.value(format_toml_value(value))
 
 
-def delete_toml_entries(holder: Container, path: Path, keys: set[str] | None) -> None:
+def delete_entries_in_toml_container(holder: Container, path: Path, keys: set[str] | None) -> None:
     """Remove all parts of the table at the path, or only these keys of it.
 
     What follows its last line belongs to what comes next, so it stays.
@@ -276,9 +276,9 @@ def delete_toml_entries(holder: Container, path: Path, keys: set[str] | None) ->
             if not isinstance(item, Table):
                 raise UnreadableSettings(f"{path[0]} is not a table of its own there")
             if len(path) > 1:
-                delete_toml_entries(item.value, path[1:], keys)
+                delete_entries_in_toml_container(item.value, path[1:], keys)
             for name in keys or () if len(path) == 1 else ():
-                delete_toml_entries(item.value, (name,), None)
+                delete_entries_in_toml_container(item.value, (name,), None)
         else:
             behind = trailing_table_text(item.value) if isinstance(item, Table) else ""
             holder.body[at] = (None, Whitespace((_CUT if isinstance(item, Table) else "") + behind))
@@ -297,7 +297,7 @@ def trailing_table_text(holder: Container) -> str:
     return "".join(reversed(behind))
 
 
-def remove_deletion_markers(text: str) -> str:
+def remove_deletion_markers_from_text(text: str) -> str:
     """Return the text without the marks of what was taken out, and without one blank line before each."""
     first, *parts = text.split(_CUT)
     for part in parts:

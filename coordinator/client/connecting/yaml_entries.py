@@ -36,7 +36,7 @@ def add_yaml_entry(text: str, entry: YamlEntry) -> str:
 
     What the agent added to our entry stays in it. Raises UnreadableSettings where there is no room for it.
     """
-    group = find_entry_mapping(text, entry)
+    group = find_entry_mapping_node(text, entry)
     value = find_yaml_value(text, entry)
     if value is not None:
         if not is_signalbox_yaml_entry(value, entry) or all(
@@ -44,22 +44,24 @@ def add_yaml_entry(text: str, entry: YamlEntry) -> str:
         ):
             return text
         assert group is not None
-        start, end, _ = yaml_entry_span_and_uniqueness(text, group, entry.path[1])
+        start, end, _ = yaml_span_and_is_alone(text, group, entry.path[1])
         return (
             text[:start]
-            + format_entry_lines(entry, {**value, **entry.values}, mapping_indentation(group))
+            + format_indented_yaml_entry(entry, {**value, **entry.values}, mapping_indentation_text(group))
             + text[end:]
         )
     if group is None:
         line_end = yaml_line_ending(text)
         glue = "" if not text or text.endswith("\n") else line_end
-        return f"{text}{glue}{entry.path[0]}:{line_end}" + format_entry_lines(
+        return f"{text}{glue}{entry.path[0]}:{line_end}" + format_indented_yaml_entry(
             entry, entry.values, "  ", line_end
         )
     start = text.rindex("\n", 0, group.start_mark.index) + 1
     return (
         text[:start]
-        + format_entry_lines(entry, entry.values, mapping_indentation(group), yaml_line_ending(text))
+        + format_indented_yaml_entry(
+            entry, entry.values, mapping_indentation_text(group), yaml_line_ending(text)
+        )
         + text[start:]
     )
 
@@ -72,9 +74,9 @@ def remove_yaml_entry(text: str, entry: YamlEntry) -> str:
     value = find_yaml_value(text, entry)
     if value is None or not is_signalbox_yaml_entry(value, entry):
         return text
-    group = find_entry_mapping(text, entry)
+    group = find_entry_mapping_node(text, entry)
     assert group is not None
-    start, end, is_alone = yaml_entry_span_and_uniqueness(text, group, entry.path[1])
+    start, end, is_alone = yaml_span_and_is_alone(text, group, entry.path[1])
     if is_alone:
         start = text.rfind("\n", 0, text.rindex("\n", 0, start)) + 1
     return remove_marker_comments(text[:start] + text[end:])
@@ -88,7 +90,7 @@ def is_yaml_entry_taken(text: str, entry: YamlEntry) -> bool:
 
 def format_yaml_entry(entry: YamlEntry) -> str:
     """Return our entry alone, in its mapping."""
-    return f"{entry.path[0]}:\n" + format_entry_lines(entry, entry.values, "  ")
+    return f"{entry.path[0]}:\n" + format_indented_yaml_entry(entry, entry.values, "  ")
 
 
 def is_signalbox_yaml_entry(value: Any, entry: YamlEntry) -> bool:
@@ -114,7 +116,7 @@ def find_yaml_value(text: str, entry: YamlEntry) -> Any:
     return value
 
 
-def find_entry_mapping(text: str, entry: YamlEntry) -> MappingNode | None:
+def find_entry_mapping_node(text: str, entry: YamlEntry) -> MappingNode | None:
     """Return the mapping that our entry belongs in; None where there is none. Raises UnreadableSettings."""
     yaml = import_yaml()
     try:
@@ -134,31 +136,33 @@ def find_entry_mapping(text: str, entry: YamlEntry) -> MappingNode | None:
     return None
 
 
-def yaml_entry_span_and_uniqueness(text: str, group: MappingNode, name: str) -> tuple[int, int, bool]:
+def yaml_span_and_is_alone(text: str, group: MappingNode, name: str) -> tuple[int, int, bool]:
     """Return where an entry's first line begins and its last one ends, and whether it is the only one."""
     key, value = next((key, value) for key, value in group.value if key.value == name)
     start = text.rfind("\n", 0, key.start_mark.index) + 1
-    last = find_node_end(value)
+    last = find_node_end_offset(value)
     at_line_end = text[last - 1 : last] == "\n"
     end = last if at_line_end else text.find("\n", last) + 1 or len(text)
     return start, end, len(group.value) == 1
 
 
-def find_node_end(node: Node) -> int:
+def find_node_end_offset(node: Node) -> int:
     """Return where the last thing in a value ends; behind it there may be comments of somebody else's."""
     is_block = not getattr(node, "flow_style", True)
     inner = node.value[-1] if is_block and isinstance(node.value, list) and node.value else None
     if inner is None:
         index: int = node.end_mark.index
         return index
-    return find_node_end(inner[1] if isinstance(inner, tuple) else inner)
+    return find_node_end_offset(inner[1] if isinstance(inner, tuple) else inner)
 
 
-def mapping_indentation(group: MappingNode) -> str:
+def mapping_indentation_text(group: MappingNode) -> str:
     return " " * group.start_mark.column
 
 
-def format_entry_lines(entry: YamlEntry, values: Mapping[str, Any], indent: str, line_end: str = "\n") -> str:
+def format_indented_yaml_entry(
+    entry: YamlEntry, values: Mapping[str, Any], indent: str, line_end: str = "\n"
+) -> str:
     lines = [
         f"{indent}{entry.path[1]}:",
         *(f"{indent}  {key}: {json.dumps(entry_value)}" for key, entry_value in values.items()),

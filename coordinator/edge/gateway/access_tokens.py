@@ -67,10 +67,10 @@ class AccessTokens:
         except AuthorizationFailed as problem:
             issued = problem
         return await self._threads.run_in_thread(
-            mcp_sign_ins.finish_token_renewal, renewal, issued, timezone.now()
+            mcp_sign_ins.finish_renewal_and_require_token, renewal, issued, timezone.now()
         )
 
-    async def record_rejected_token(self, token: StoredToken) -> None:
+    async def record_token_requiring_sign_in(self, token: StoredToken) -> None:
         """Note that a server does not take a token that was just issued."""
         await self._threads.run_in_thread(
             mcp_sign_ins.record_required_sign_in,
@@ -88,11 +88,11 @@ class AccessTokens:
                 token.token_id,
                 "The server wants more than this sign-in allows.",
                 timezone.now(),
-                scopes=parse_challenge_scope(challenge),
+                scopes=challenge_scope_or_empty(challenge),
             )
 
 
-def parse_challenge_scope(challenge: str) -> str:
+def challenge_scope_or_empty(challenge: str) -> str:
     """Return the scopes that a WWW-Authenticate header asks for, empty where it names none."""
     _, separator, rest = challenge.partition('scope="')
     return rest.partition('"')[0][:1_000] if separator else ""

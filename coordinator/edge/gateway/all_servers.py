@@ -114,14 +114,14 @@ class CombinedServersEndpoint:
         self._calls = calls
         self._threads = threads
 
-    async def dispatch_combined_message(self, exchange: Exchange) -> None:
+    async def answer_combined_message(self, exchange: Exchange) -> None:
         """Answer one message."""
         ways: dict[str, Callable[[Exchange], Awaitable[None]]] = {
             "initialize": self.begin_session_and_answer_initialize,
             "server/discover": self.send_discover_answer,
             "ping": self.send_ping_answer,
             "tools/list": self.send_combined_tool_list,
-            "tools/call": self.call_combined_tool,
+            "tools/call": self.call_tool_and_send_answer,
             "resources/list": self.send_empty_resource_list,
             "resources/templates/list": self.send_empty_resource_list,
         }
@@ -137,7 +137,7 @@ class CombinedServersEndpoint:
                 "A server's own address has it."
             )
             await exchange.line.send_answer(
-                answers.build_error_response(exchange.message.id, METHOD_NOT_FOUND, refusal_text),
+                answers.encode_error_response(exchange.message.id, METHOD_NOT_FOUND, refusal_text),
                 404 if exchange.client is None else 200,
             )
 
@@ -162,7 +162,7 @@ class CombinedServersEndpoint:
             "serverInfo": ABOUT,
             "instructions": COLLECTION_INSTRUCTIONS if exchange.collection else INSTRUCTIONS,
         }
-        await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
+        await exchange.line.send_answer(answers.encode_result_response(exchange.message.id, value))
 
     async def send_discover_answer(self, exchange: Exchange) -> None:
         value = {
@@ -174,7 +174,7 @@ class CombinedServersEndpoint:
             "ttlMs": 60_000,
             "cacheScope": "private",
         }
-        await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
+        await exchange.line.send_answer(answers.encode_result_response(exchange.message.id, value))
 
     async def load_resources_capability(self) -> dict[str, Any]:
         """Return the capability by which clients read the rest of long results, where results have a limit."""
@@ -186,10 +186,10 @@ class CombinedServersEndpoint:
         value: dict[str, Any] = {mcp_methods.LISTS[exchange.message.method]: []}
         if exchange.message.is_stateless:
             value |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-        await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
+        await exchange.line.send_answer(answers.encode_result_response(exchange.message.id, value))
 
     async def send_ping_answer(self, exchange: Exchange) -> None:
-        await exchange.line.send_answer(answers.build_result_response(exchange.message.id, {}))
+        await exchange.line.send_answer(answers.encode_result_response(exchange.message.id, {}))
 
     async def send_combined_tool_list(self, exchange: Exchange) -> None:
         """Answer with the tools of all servers that can be reached, sorted by server and name.
@@ -201,7 +201,9 @@ class CombinedServersEndpoint:
             await self._links.get_or_create_stateless_client_session(
                 exchange
             )  # by which hooks and questions of this agent know that it is here
-        shown_tools = await self._threads.run_in_thread(tool_search.load_shown_tools, exchange.agent_id)
+        shown_tools = await self._threads.run_in_thread(
+            tool_search.load_tool_listing_setting, exchange.agent_id
+        )
         value: dict[str, Any] = {"tools": list(tool_search.SEARCH_TOOLS)}
         is_empty_collection = exchange.collection is not None and not exchange.collection.tools
         if shown_tools.listed is not ListedTools.SEARCH or is_empty_collection:
@@ -212,7 +214,7 @@ class CombinedServersEndpoint:
                 value["_meta"] = {name: servers for name, servers in meta.items() if servers}
         if exchange.message.is_stateless:
             value |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-        await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
+        await exchange.line.send_answer(answers.encode_result_response(exchange.message.id, value))
 
     async def fetch_tools_and_unreachable_servers(
         self, exchange: Exchange
@@ -222,13 +224,13 @@ class CombinedServersEndpoint:
         opened = await self.find_servers_open_to_agent(exchange)
         if exchange.collection is not None:
             opened = [server for server in opened if exchange.collection.has_tool_of_server(server.name)]
-        alone = [server for server in opened if not server.indistinguishable_servers]
+        alone = [server for server in opened if not server.servers_with_same_call_name]
         server_tools = await asyncio.gather(
-            *(self.fetch_server_tools_or_none(exchange, server, semaphore) for server in alone)
+            *(self.fetch_server_name_and_tools(exchange, server, semaphore) for server in alone)
         )
         tools = [tool for _, some in sorted(server_tools) for tool in some or []]
         silent = sorted(name for name, some in server_tools if some is None)
-        twins = sorted(server.name for server in opened if server.indistinguishable_servers)
+        twins = sorted(server.name for server in opened if server.servers_with_same_call_name)
         return tools, silent, twins
 
     async def send_tool_search_answer(self, exchange: Exchange) -> None:
@@ -239,14 +241,14 @@ class CombinedServersEndpoint:
         if not isinstance(query, str) or not isinstance(limit, int):
             message = f"{FIND_TOOLS} takes a query, which is a text, and a limit, which is a number."
             await exchange.line.send_answer(
-                answers.build_error_response(exchange.message.id, INVALID_PARAMS, message)
+                answers.encode_error_response(exchange.message.id, INVALID_PARAMS, message)
             )
             return
         tools, silent, _ = await self.fetch_tools_and_unreachable_servers(exchange)
         value = tool_search.find_tools(tools, query, limit, silent)
         if exchange.message.is_stateless:
             value["resultType"] = "complete"
-        await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
+        await exchange.line.send_answer(answers.encode_result_response(exchange.message.id, value))
 
     async def find_servers_open_to_agent(self, exchange: Exchange) -> list[UpstreamServer]:
         """Return the servers of which something is open to the agent, those that cannot be used now among them."""
@@ -262,7 +264,7 @@ class CombinedServersEndpoint:
                     open_servers.append(server)
         return open_servers
 
-    async def fetch_server_tools_or_none(
+    async def fetch_server_name_and_tools(
         self, exchange: Exchange, server: UpstreamServer, semaphore: asyncio.Semaphore
     ) -> tuple[str, list[bytes] | None]:
         async with semaphore:
@@ -280,16 +282,16 @@ class CombinedServersEndpoint:
     async def forward_and_accept_client_notification(self, exchange: Exchange) -> None:
         """Take a client's notification; what its servers have to know is passed on to them."""
         if exchange.client is not None and exchange.message.method in FOR_SERVERS:
-            await self.send_to_linked_upstream_servers(exchange, exchange.message.raw)
+            await self.notify_linked_upstream_servers(exchange, exchange.message.raw)
         await exchange.line.send_status_without_body(202)
 
     async def end_combined_session(self, exchange: Exchange) -> None:
         """End the client's session, and the servers' own within it."""
         assert exchange.client is not None
-        await self._clients.end_client_session(exchange.client)
-        await self.send_to_linked_upstream_servers(exchange, b"", method="DELETE")
+        await self._clients.end_client_and_timeline_session(exchange.client)
+        await self.notify_linked_upstream_servers(exchange, b"", method="DELETE")
 
-    async def send_to_linked_upstream_servers(
+    async def notify_linked_upstream_servers(
         self, exchange: Exchange, body: bytes, method: str = "POST"
     ) -> None:
         """Send a message to all servers with which the client has a session; give up after `NOTIFY_TIMEOUT_SECONDS`."""
@@ -312,7 +314,7 @@ class CombinedServersEndpoint:
                     *(notify_one_upstream_server(*link) for link in exchange.client.links.items())
                 )
 
-    async def call_combined_tool(self, exchange: Exchange) -> None:
+    async def call_tool_and_send_answer(self, exchange: Exchange) -> None:
         if exchange.message.params.get("name") == FIND_TOOLS:
             await self.send_tool_search_answer(exchange)
             return
@@ -321,7 +323,7 @@ class CombinedServersEndpoint:
                 exchange = replace(exchange, message=tool_search.unwrap_call_tool_message(exchange.message))
             except UnreadableMessage as problem:
                 await exchange.line.send_answer(
-                    answers.build_error_response(exchange.message.id, problem.code, str(problem))
+                    answers.encode_error_response(exchange.message.id, problem.code, str(problem))
                 )
                 return
         name = exchange.message.params.get("name")
@@ -336,11 +338,11 @@ class CombinedServersEndpoint:
         if server is None or not isinstance(name, str):
             await self.audit_and_refuse_unknown_tool(exchange, name)
             return
-        if server.indistinguishable_servers:
-            server_names = " and ".join([server.name, *server.indistinguishable_servers])
+        if server.servers_with_same_call_name:
+            server_names = " and ".join([server.name, *server.servers_with_same_call_name])
             message = f"Calls cannot tell the servers {server_names} apart. An admin must rename one."
             await exchange.line.send_answer(
-                answers.build_error_response(exchange.message.id, INVALID_PARAMS, message)
+                answers.encode_error_response(exchange.message.id, INVALID_PARAMS, message)
             )
             return
         tool = name.removeprefix(prefix)
@@ -353,7 +355,7 @@ class CombinedServersEndpoint:
             )
         except UpstreamFailed as problem:
             message = answers.describe_call_not_sent(server.name, tool, str(problem))
-            await exchange.line.send_answer(answers.build_tool_error_response(exchange.message, message))
+            await exchange.line.send_answer(answers.encode_tool_error_response(exchange.message, message))
             return
         if b"mcp-name" in inner.headers:
             inner.headers = inner.headers | {b"mcp-name": encode_tool_name_header(tool)}
@@ -434,7 +436,7 @@ class CombinedServersEndpoint:
             exchange.admission, exchange.agent_id, target, problem, is_known_server=is_known_server
         )
         await exchange.line.send_answer(
-            answers.build_error_response(exchange.message.id, INVALID_PARAMS, refusal_text)
+            answers.encode_error_response(exchange.message.id, INVALID_PARAMS, refusal_text)
         )
 
     async def forward_client_response(self, exchange: Exchange) -> None:
@@ -444,7 +446,7 @@ class CombinedServersEndpoint:
         link = exchange.client.links.get(server_id) if exchange.client and server_id else None
         if server is None or link is None:
             await exchange.line.send_answer(
-                answers.build_error_response(None, INVALID_PARAMS, "Nobody asked for this response."), 400
+                answers.encode_error_response(None, INVALID_PARAMS, "Nobody asked for this response."), 400
             )
             return
         body = _encode(_fields(exchange.message.raw) | {"id": msgspec.Raw(_encode(number))})
@@ -478,7 +480,7 @@ def encode_tool_name_header(name: str) -> bytes:
 
 def tag_server_event(event: bytes, server: str) -> bytes:
     """Return a server's request, and its word that it needs none any more, with an id that leads back to it."""
-    data = sse.extract_event_data(event)
+    data = sse.extract_event_data_or_empty(event)
     if b'"method"' not in data:
         return event
     try:

@@ -91,22 +91,24 @@ class ApprovedCallRunner:
         self._gate = gate
         self._jobs: set[asyncio.Task[None]] = set()
 
-    async def run_approved_call(self, exchange: Exchange, record: CallRecord, binding: CallBinding) -> None:
+    async def run_approved_call_and_answer(
+        self, exchange: Exchange, record: CallRecord, binding: CallBinding
+    ) -> None:
         """Send the call and answer the client; where it leaves, the call runs on."""
         await self.run_call_detached(
             exchange,
-            self.send_call_and_record_outcome(
+            self.send_record_and_answer_call(
                 exchange, record, binding, restore_server_state_in_call(exchange.message, None)
             ),
         )
 
-    async def continue_approved_call(
+    async def resend_call_after_server_question(
         self, exchange: Exchange, record: CallRecord, binding: CallBinding, state: ContinuationState
     ) -> None:
         """Send the next try of a call whose server asked for more."""
         body = restore_server_state_in_call(exchange.message, state.inner, keep_responses=True)
         await self.run_call_detached(
-            exchange, self.send_call_and_record_outcome(exchange, record, binding, body, state)
+            exchange, self.send_record_and_answer_call(exchange, record, binding, body, state)
         )
 
     def start_task_call_in_background(
@@ -124,11 +126,11 @@ class ApprovedCallRunner:
             if state
             else restore_server_state_in_call(exchange.message, None)
         )
-        self.start_call_job(
-            self.send_call_and_record_outcome(exchange, record, binding, body, state, line=None)
+        self.start_and_track_call_task(
+            self.send_record_and_answer_call(exchange, record, binding, body, state, line=None)
         )
 
-    def start_call_job(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def start_and_track_call_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
@@ -136,7 +138,7 @@ class ApprovedCallRunner:
 
     async def run_call_detached(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         exchange.is_sent = True
-        task = self.start_call_job(work)
+        task = self.start_and_track_call_task(work)
         left_event = asyncio.Event()
         with exchange.disconnect.watch_disconnect_during_block(left_event.set):
             if exchange.disconnect.happened:
@@ -149,7 +151,7 @@ class ApprovedCallRunner:
         else:
             exchange.line.is_over = True  # no client receives it any more
 
-    async def send_call_and_record_outcome(
+    async def send_record_and_answer_call(
         self,
         exchange: Exchange,
         record: CallRecord,
@@ -189,11 +191,11 @@ class ApprovedCallRunner:
             self._records.release_record_without_ending_call(record)
         else:
             await self.record_call_result(record.call_id, response)
-            self._records.end_call_record(record, classify_tool_call_response(response), response)
+            self._records.end_call_record(record, classify_response_ok_or_error(response), response)
         if line is not None and not exchange.disconnect.happened:
             if exchange.takes_notes:
                 through = f"a result of {record.tool} of {record.server_id}"
-                response, event = await self._notes.consume_session_notes_into_response(
+                response, event = await self._notes.consume_notes_into_call_response(
                     record.session_id, through, response, event
                 )
             await send_final_response_to_client(line, response, event)
@@ -294,7 +296,7 @@ class ApprovedCallRunner:
             failure_text = answers.describe_call_not_continued(
                 server_id, tool, failure_reason, can_answer_again=can_answer_again
             )
-        response = answers.build_tool_error_response(
+        response = answers.encode_tool_error_response(
             exchange.message, failure_text, {"decision": "allow", "sent": was_sent}
         )
         if isinstance(problem, CallStoppedByBrake):
@@ -326,14 +328,14 @@ class ApprovedCallRunner:
         record.decided_by = f"brake {brake.id}"
         origin = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
         note = functools.partial(
-            gateway_calls.record_call_denial, binding, build_brake_ruling(brake), origin, now=timezone.now()
+            gateway_calls.audit_call_denial, binding, build_brake_ruling(brake), origin, now=timezone.now()
         )
         try:
             await self._records.run_in_event_writer_transaction(note)
         except SignalboxError as problem:
             log.error("A call that a brake stopped is missing from the audit log: %s", problem.detail)
 
-    async def judge_approved_call_again(
+    async def renew_binding_ruling_or_none(
         self, exchange: Exchange, old: CallBinding
     ) -> tuple[CallBinding, Ruling] | None:
         """Return the call as it is to be judged now, and why; None where it is not asked any more, or cannot be."""
@@ -353,7 +355,7 @@ class ApprovedCallRunner:
         ), ruling
 
 
-def classify_tool_call_response(response: bytes) -> str:
+def classify_response_ok_or_error(response: bytes) -> str:
     """Return `ok` for a response with a result, `error` for one that reports a failure."""
     try:
         value = msgspec.json.decode(response)
@@ -430,11 +432,11 @@ class ServerQuestion:
 
     def select_answers_by_question_name(self, reported: dict[str, Any]) -> dict[str, Any]:
         """Return the client's answers by the server's own names, without those to questions that are not open."""
-        begins = build_question_prefix(self.state)
+        begins = build_question_name_prefix(self.state)
         return {name.removeprefix(begins): reported[name] for name in self.requests if name in reported}
 
 
-def parse_stored_server_question(response: bytes) -> ServerQuestion | None:
+def parse_server_question_or_none(response: bytes) -> ServerQuestion | None:
     """Return the question in a kept response; None where it asks for nothing, or for nothing any more."""
     result = decode_response_result_or_none(response)
     if not isinstance(result, dict) or result.get("resultType") != "input_required":
@@ -442,7 +444,7 @@ def parse_stored_server_question(response: bytes) -> ServerQuestion | None:
     state, input_requests = unseal_call_state_or_none(result.get("requestState")), result.get("inputRequests")
     if not isinstance(state, ContinuationState):
         return None
-    begins = build_question_prefix(state)
+    begins = build_question_name_prefix(state)
     return ServerQuestion(
         state,
         {f"{begins}{name}": input_request for name, input_request in input_requests.items()}
@@ -451,7 +453,7 @@ def parse_stored_server_question(response: bytes) -> ServerQuestion | None:
     )
 
 
-def build_question_prefix(state: ContinuationState) -> str:
+def build_question_name_prefix(state: ContinuationState) -> str:
     return f"{state.round + 1}."
 
 
@@ -460,14 +462,14 @@ def replace_response_id(response: bytes, number: Any) -> bytes:
     return _encode(_fields(response) | {"id": msgspec.Raw(_encode(number))})
 
 
-def pack_task_request(exchange: Exchange) -> bytes:
+def encode_task_request_for_storage(exchange: Exchange) -> bytes:
     """Return what of a request is kept with its task: the body and the headers that go to the server."""
     passed = build_upstream_headers(exchange, "POST")
     headers = {name.decode(): value.decode("latin-1") for name, value in passed.items()}
     return json.dumps({"headers": headers, "body": exchange.message.raw.decode()}).encode()
 
 
-def unpack_task_request(stored_body: bytes) -> tuple[Headers, bytes]:
+def decode_stored_task_request(stored_body: bytes) -> tuple[Headers, bytes]:
     """Return the headers and the body of a kept request."""
     value = json.loads(stored_body)
     headers = {name.encode(): text.encode("latin-1") for name, text in value["headers"].items()}

@@ -27,7 +27,7 @@ from coordinator.mcp.gateway.injection_signs import find_response_injection_and_
 from coordinator.mcp.gateway.limited_results import (
     MIN_RESULT_BYTES,
     LimitedResult,
-    apply_result_limits_to_response,
+    build_limited_result,
 )
 from coordinator.mcp.protocol.http_client import RequestNotSent, UpstreamFailed
 
@@ -133,7 +133,7 @@ class CallLimiter:
         else:  # a question about a task, whose call has ended
             session_id = await self._records.get_or_create_timeline_session_id(exchange)
         note = functools.partial(
-            result_marks.record_result_marks,
+            result_marks.record_and_list_result_marks,
             session_id,
             exchange.server.name,
             findings.marks,
@@ -194,9 +194,9 @@ class CallLimiter:
         stored_id = call_limits.new_stored_result_id()
         limited: LimitedResult
         if len(response) >= SLOW_TO_DECODE:
-            limited = await asyncio.to_thread(apply_result_limits_to_response, response, limits, stored_id)
+            limited = await asyncio.to_thread(build_limited_result, response, limits, stored_id)
         else:
-            limited = apply_result_limits_to_response(response, limits, stored_id)
+            limited = build_limited_result(response, limits, stored_id)
         if limited.rest is not None:
             store = functools.partial(
                 call_limits.store_result_remainder,

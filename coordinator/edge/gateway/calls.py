@@ -16,7 +16,7 @@ from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin, QuestionOutcome
 from coordinator.edge.gateway.approved_calls import (
     ANSWERED_ON_OTHER_STREAM,
-    classify_tool_call_response,
+    classify_response_ok_or_error,
     restore_server_state_in_call,
 )
 from coordinator.edge.gateway.exchange import Exchange, find_parameter_header_mismatch
@@ -35,7 +35,11 @@ from coordinator.errors import SignalboxError
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway import policy as deciding
-from coordinator.mcp.gateway.binding import CallBinding, hash_call_arguments, hash_ruling_as_policy_version
+from coordinator.mcp.gateway.binding import (
+    CallBinding,
+    hash_raw_call_arguments,
+    hash_ruling_as_policy_version,
+)
 from coordinator.mcp.gateway.states import PREFIX, ContinuationState, WaitState, unseal_call_state_or_none
 from coordinator.mcp.protocol import messages
 from coordinator.mcp.protocol.http_client import LOOK_HOLDS, UpstreamFailed
@@ -104,14 +108,14 @@ class ToolCallHandler:
         if not isinstance(tool, str) or not isinstance(arguments, dict | None):
             refusal_text = "A call must name its tool, and its arguments must be an object."
             await exchange.line.send_answer(
-                answers.build_error_response(exchange.message.id, INVALID_PARAMS, refusal_text), 200
+                answers.encode_error_response(exchange.message.id, INVALID_PARAMS, refusal_text), 200
             )
             return
         if tool not in exchange.server.tools or exchange.server.tools[tool].is_gone:
-            await self._listings.refresh_listing_for_unknown_tool(exchange, tool)
+            await self._listings.refresh_exchange_tools_if_unknown(exchange, tool)
         if (mismatch := find_parameter_header_mismatch(exchange)) is not None:
             await exchange.line.send_answer(
-                answers.build_error_response(exchange.message.id, HEADER_MISMATCH, mismatch), 400
+                answers.encode_error_response(exchange.message.id, HEADER_MISMATCH, mismatch), 400
             )
             return
         session_id = await self._records.get_or_create_timeline_session_id(
@@ -186,7 +190,7 @@ class ToolCallHandler:
 
         Raises Busy where the grants cannot be read, Unauthorized and Forbidden where the key is no good any more.
         """
-        is_policy_current = await self.refresh_brake_and_check_policy(exchange)
+        is_policy_current = await self.refresh_brake_and_policy_freshness(exchange)
         rules = await self._rulings.get_rules_if_current() if is_policy_current else None
         if rules is None or self._rulings.has_call_blocking_budgets:
             exchange.caller = replace(exchange.caller, session_id=session_id)
@@ -229,7 +233,7 @@ class ToolCallHandler:
             )
             exchange.caller = replace(exchange.caller, history=history)
         judge = functools.partial(
-            deciding.judge_non_tool_gateway_request if is_read else deciding.judge_gateway_call,
+            deciding.judge_non_tool_gateway_request if is_read else deciding.judge_by_rules_and_grants,
             rules, verdict, exchange.server, name, caller=exchange.caller, arguments=arguments,
         )  # fmt: skip
         is_large = len(exchange.message.raw) >= SLOW_TO_DECODE
@@ -241,7 +245,7 @@ class ToolCallHandler:
             )
         return ruling, verdict
 
-    async def refresh_brake_and_check_policy(self, exchange: Exchange) -> bool:
+    async def refresh_brake_and_policy_freshness(self, exchange: Exchange) -> bool:
         """Note which brake is on for the agent; return whether this process knows of every edit of the policy."""
         is_policy_current, exchange.brake = await self._instant.get_policy_freshness_and_brake(
             exchange.agent_names_for_brakes
@@ -254,7 +258,7 @@ class ToolCallHandler:
     ) -> None:
         denial_text = await self.audit_denial_and_build_text(exchange, record, ruling)
         about = {"decision": "deny", "by": ruling.by, "reason": ruling.reason, "source": verdict.source}
-        response = answers.build_tool_error_response(exchange.message, denial_text, about)
+        response = answers.encode_tool_error_response(exchange.message, denial_text, about)
         self._records.end_call_record(record, "denied", response)
         await exchange.line.send_answer(response)
 
@@ -265,7 +269,7 @@ class ToolCallHandler:
         origin = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
         binding = build_approval_binding_from_record(exchange, record, ruling)
         await self._records.run_in_event_writer_transaction(
-            functools.partial(gateway_calls.record_call_denial, binding, ruling, origin, now=timezone.now())
+            functools.partial(gateway_calls.audit_call_denial, binding, ruling, origin, now=timezone.now())
         )
         return answers.describe_policy_denial(
             exchange.server.name, record.tool, ruling.reason, gateway_calls.policy_page_url(ruling)
@@ -333,7 +337,7 @@ class ToolCallHandler:
     async def end_tool_call_with_message(
         self, exchange: Exchange, record: CallRecord, outcome: str, text: str
     ) -> None:
-        response = answers.build_tool_error_response(exchange.message, text)
+        response = answers.encode_tool_error_response(exchange.message, text)
         self._records.end_call_record(record, outcome, response)
         await exchange.line.send_answer(response)
 
@@ -356,7 +360,7 @@ class ToolCallHandler:
 
     async def require_call_still_allowed(self, exchange: Exchange, record: CallRecord) -> None:
         """Raise CallNoLongerAllowed where a brake, or a policy that changed meanwhile, stops an allowed call."""
-        is_policy_current = await self.refresh_brake_and_check_policy(exchange)
+        is_policy_current = await self.refresh_brake_and_policy_freshness(exchange)
         if is_policy_current and exchange.brake is None:
             return
         ruling, _ = await self.decide_call(
@@ -404,7 +408,7 @@ class ToolCallHandler:
         through = f"a result of {record.tool} of {exchange.server.name}"
         reported = response
         if exchange.takes_notes:
-            reported, event = await self._notes.consume_session_notes_into_response(
+            reported, event = await self._notes.consume_notes_into_call_response(
                 record.session_id, through, response, event
             )
         try:
@@ -414,7 +418,7 @@ class ToolCallHandler:
         except UpstreamFailed as problem:  # the client leaves too much unread
             await self.report_unanswered_call(exchange, record, problem)
             return
-        self._records.end_call_record(record, classify_tool_call_response(response), response)
+        self._records.end_call_record(record, classify_response_ok_or_error(response), response)
 
     async def report_unanswered_call(
         self, exchange: Exchange, record: CallRecord, problem: UpstreamFailed
@@ -424,7 +428,7 @@ class ToolCallHandler:
             answers.describe_call_without_response if problem.may_have_run else answers.describe_call_not_sent
         )
         about = {"decision": "allow", "sent": problem.may_have_run}
-        response = answers.build_tool_error_response(
+        response = answers.encode_tool_error_response(
             exchange.message, failure_text(exchange.server.name, record.tool, str(problem)), about
         )
         self._records.end_call_record(record, "failed", response, f"The server {problem}.")
@@ -460,7 +464,7 @@ def build_call_approval_binding(exchange: Exchange, tool: str, arguments: Any, r
         exchange.server.name,
         tool,
         arguments if isinstance(arguments, dict) else None,
-        hash_call_arguments(exchange.message.raw_arguments),
+        hash_raw_call_arguments(exchange.message.raw_arguments),
         known_tool.definition if known_tool else "",
         hash_ruling_as_policy_version(ruling),
     )

@@ -28,5 +28,5 @@ def max_client_wait_seconds(exchange: Exchange) -> float:
 
 
 def can_client_open_urls(exchange: Exchange) -> bool:
-    elicitation = exchange.message.declared_capabilities.get("elicitation")
+    elicitation = exchange.message.stateless_client_capabilities.get("elicitation")
     return isinstance(elicitation, dict) and isinstance(elicitation.get("url"), dict)

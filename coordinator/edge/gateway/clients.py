@@ -61,7 +61,7 @@ class ClientSessions:
         )
         return self.cache_client_session(client_row)
 
-    async def reload_client_session(self, client: GatewayClient) -> GatewayClient:
+    async def require_reloaded_client_session(self, client: GatewayClient) -> GatewayClient:
         """Return the session as it is stored now. Raises NotFound."""
         self._cached_clients.remove_key(client_session_cache_key(client))
         client_session = await self.require_client_session(
@@ -88,7 +88,7 @@ class ClientSessions:
             gateway_sessions.delete_upstream_session, client.session_id, server_id
         )
 
-    async def link_upstream_session(
+    async def save_upstream_session_link(
         self, client: GatewayClient, server_id: str, upstream_session: str | None, version: str
     ) -> GatewayClient:
         """Note a server's own session within the client's."""
@@ -98,7 +98,7 @@ class ClientSessions:
         links = client.links | {server_id: StoredUpstreamSession(upstream_session, version)}
         return self.cache_client_session(replace(client, links=links))
 
-    async def end_client_session(self, client: GatewayClient) -> None:
+    async def end_client_and_timeline_session(self, client: GatewayClient) -> None:
         """End a client session, and the timeline session of its calls where that is no agent's own."""
         self._cached_clients.remove_key(client_session_cache_key(client))
         await self._threads.run_in_thread(gateway_sessions.end_gateway_session, client.session_id)

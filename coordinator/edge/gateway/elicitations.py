@@ -146,14 +146,14 @@ class ElicitationHandler:
             client=exchange.client_name,
         )
         opening = self._threads.run_in_thread(
-            elicitations.request_elicitation_unless_denied,
+            elicitations.open_elicitation_unless_denied,
             request,
             until=now + timedelta(seconds=elicitation_wait_seconds(exchange, line)),
             now=now,
         )
-        return await self.open_card_and_withdraw_on_cancel(exchange, opening, CALL_OVER)
+        return await self.await_opened_card_or_withdraw(exchange, opening, CALL_OVER)
 
-    async def open_card_and_withdraw_on_cancel(
+    async def await_opened_card_or_withdraw(
         self, exchange: Exchange, opening: Coroutine[Any, Any, Card], reason: str
     ) -> Card:
         """Return the card that `opening` makes. A caller that is cancelled meanwhile leaves no waiting card."""
@@ -308,7 +308,7 @@ class CallElicitations(OpenQuestions):
         is_too_many = self._count > MAX_QUESTIONS or self.open_count >= MAX_QUESTIONS_AT_ONCE
         if server_elicitation.params is None or is_too_many or self.is_open(server_elicitation.number):
             if not is_forwarded:
-                await self.refuse_elicitation(server_elicitation)
+                await self.send_elicitation_cancel_or_error(server_elicitation)
             return not is_forwarded
         try:
             open_elicitation = await self._handler.open_elicitation_card(
@@ -338,7 +338,7 @@ class CallElicitations(OpenQuestions):
             exchange.client.capabilities, mode
         )
 
-    async def refuse_elicitation(self, server_elicitation: ServerElicitation) -> None:
+    async def send_elicitation_cancel_or_error(self, server_elicitation: ServerElicitation) -> None:
         if server_elicitation.params is None:
             await self.send_elicitation_response_or_log(
                 server_elicitation.number, error={"code": INVALID_PARAMS, "message": UNANSWERABLE}
@@ -365,8 +365,10 @@ class CallElicitations(OpenQuestions):
             if result:
                 if is_forwarded and self._line is not None:
                     taken_back = {"requestId": server_elicitation.number, "reason": ANSWERED_HERE}
-                    await self._line.try_send_event(
-                        sse.build_sse_event(answers.build_notification(elicitation.CANCELLED, taken_back))
+                    await self._line.send_event_ignoring_disconnect(
+                        sse.build_sse_message_event(
+                            answers.encode_notification(elicitation.CANCELLED, taken_back)
+                        )
                     )
                 await self.send_elicitation_response_or_log(server_elicitation.number, result=result)
                 self._handler.run_in_background(

@@ -23,7 +23,7 @@ from coordinator.edge.gateway.elicitations import ElicitationHandler
 from coordinator.edge.gateway.exchange import (
     Exchange,
     find_header_body_mismatch,
-    parse_session_id_header,
+    parse_signalbox_session_or_none,
     require_allowed_origin_host,
     resolve_agent_id_of_caller,
 )
@@ -226,7 +226,7 @@ class GatewayEndpoint:
     async def stream_all_servers_tool_updates(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /mcp`: what is new in the tools of all servers, for as long as the client stays."""
         await self.serve_client_event_stream(
-            "", self._tool_list_updates.stream_tool_list_changes, scope, receive, send
+            "", self._tool_list_updates.serve_tool_list_change_stream, scope, receive, send
         )
 
     async def handle_post_to_collection(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -239,7 +239,7 @@ class GatewayEndpoint:
         """`GET /mcp/collections/{name}`: what is new in a collection's tools, for as long as the client stays."""
         await self.serve_client_event_stream(
             f"{COLLECTION_PREFIX}{name}",
-            self._tool_list_updates.stream_tool_list_changes,
+            self._tool_list_updates.serve_tool_list_change_stream,
             scope,
             receive,
             send,
@@ -282,7 +282,7 @@ class GatewayEndpoint:
     async def handle_post_to_server(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /mcp/{server}`: one message of a client."""
         try:
-            received_message = await self.receive_message_as_exchange_factory(name, scope, receive, send)
+            received_message = await self.receive_exchange_builder_or_none(name, scope, receive, send)
         except SignalboxError as problem:
             problem.not_sent = True
             raise
@@ -297,7 +297,7 @@ class GatewayEndpoint:
             if disconnect_watcher.was_cut:
                 await exchange.line.send_key_revoked_and_end()
 
-    async def receive_message_as_exchange_factory(
+    async def receive_exchange_builder_or_none(
         self, name: str, scope: Scope, receive: Receive, send: Send
     ) -> Callable[[DisconnectWatcher], Exchange] | None:
         """Read one message without sending it to a server; return None where it is answered already."""
@@ -311,11 +311,11 @@ class GatewayEndpoint:
             try:
                 message = await reservation.decode_received_body(messages.parse_mcp_message, raw)
             except UnreadableMessage as problem:
-                await line.send_answer(answers.build_error_response(None, problem.code, str(problem)), 400)
+                await line.send_answer(answers.encode_error_response(None, problem.code, str(problem)), 400)
                 return None
         if message.is_stateless and (header_mismatch := find_header_body_mismatch(message, headers)):
             await line.send_answer(
-                answers.build_error_response(message.id, HEADER_MISMATCH, header_mismatch), 400
+                answers.encode_error_response(message.id, HEADER_MISMATCH, header_mismatch), 400
             )
             return None
         server, collection = await self.resolve_endpoint_server_and_collection(name, admission, agent_id)
@@ -332,7 +332,7 @@ class GatewayEndpoint:
             gone,
             started,
             client,
-            named_session=parse_session_id_header(headers),
+            named_session=parse_signalbox_session_or_none(headers),
             collection=collection,
         )
 
@@ -343,16 +343,16 @@ class GatewayEndpoint:
                 await exchange.line.send_status_without_body(202)
                 return
             if exchange.server is ALL:
-                if await self.stored_results.answer_if_stored_result_read(exchange):
+                if await self.stored_results.try_answer_stored_result_read(exchange):
                     return
                 await (
                     self.tasks.send_gateway_task_answer(exchange)
                     if self.tasks.is_gateway_task_request(exchange.message)
-                    else self.all_servers.dispatch_combined_message(exchange)
+                    else self.all_servers.answer_combined_message(exchange)
                 )
                 return
             await self.require_server_access_or_audit(exchange)
-            if not await self.stored_results.answer_if_stored_result_read(exchange):
+            if not await self.stored_results.try_answer_stored_result_read(exchange):
                 await self.dispatch_client_message(exchange)
         except ClientDisconnected:
             with contextlib.suppress(OSError, RuntimeError):
@@ -360,13 +360,13 @@ class GatewayEndpoint:
         except UpstreamFailed as problem:
             failure_text = f"The MCP server {exchange.server.name} {problem}."
             await exchange.line.send_answer(
-                answers.build_error_response(exchange.message.id, UNREACHABLE, failure_text), 502
+                answers.encode_error_response(exchange.message.id, UNREACHABLE, failure_text), 502
             )
         except SignalboxError as problem:
             if not exchange.line.is_stream:
                 raise
             await exchange.line.send_answer(
-                answers.build_error_response(exchange.message.id, INTERNAL, str(problem.detail))
+                answers.encode_error_response(exchange.message.id, INTERNAL, str(problem.detail))
             )
 
     async def dispatch_client_message(self, exchange: Exchange) -> None:
@@ -389,7 +389,7 @@ class GatewayEndpoint:
             await self.reads.forward_own_task_request(exchange)
         elif method == "tools/list":
             await self._relaying.relay_request_unless_braked(
-                exchange, self.listings.store_and_filter_tool_listing
+                exchange, self.listings.store_and_filter_listing_answer
             )
         elif method == "server/discover":
             await self._relaying.relay_request_unless_braked(
@@ -472,7 +472,7 @@ class GatewayEndpoint:
                 time.perf_counter(),
                 client,
             )
-            await self.clients.end_client_session(client)
+            await self.clients.end_client_and_timeline_session(client)
             status = 200
             if link is not None and link.upstream_session is not None:
                 with contextlib.suppress(UpstreamFailed):

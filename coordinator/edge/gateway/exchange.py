@@ -126,7 +126,7 @@ class Exchange:
     @property
     def client_capabilities(self) -> dict[str, Any]:
         """Return what the client says that it can do."""
-        return self.client.capabilities if self.client else self.message.declared_capabilities
+        return self.client.capabilities if self.client else self.message.stateless_client_capabilities
 
     @property
     def agent_names_for_brakes(self) -> list[str]:
@@ -168,7 +168,7 @@ def require_allowed_origin_host(headers: Headers) -> None:
         raise Forbidden("Pages of other sites may not call MCP servers here.")
 
 
-def parse_session_id_header(headers: Headers) -> str | None:
+def parse_signalbox_session_or_none(headers: Headers) -> str | None:
     """Return the session that the client says it belongs to; a variable that was not filled in names none."""
     named_session = headers.get(b"x-signalbox-session", b"").decode("latin-1").strip()
     return (

@@ -58,7 +58,7 @@ class FreshnessCheck:
             self._next = None  # callers from here on are answered by the next query
             try:
                 answer.set_result(
-                    await self._threads.run_in_thread(query_policy_freshness_and_brakes, self._hub.position)
+                    await self._threads.run_in_thread(query_freshness_and_brake_flags, self._hub.position)
                 )
             except Exception as problem:
                 answer.set_exception(problem)
@@ -72,7 +72,7 @@ def ignore_future_exception(answer: asyncio.Future[FreshnessResult]) -> None:
         answer.exception()
 
 
-def query_policy_freshness_and_brakes(position: int) -> FreshnessResult:
+def query_freshness_and_brake_flags(position: int) -> FreshnessResult:
     with connection.cursor() as cursor:
         cursor.execute(FRESHNESS_SQL, [position, *TOPICS])
         has_changes, is_braked = cursor.fetchone()

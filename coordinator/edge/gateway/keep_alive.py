@@ -35,14 +35,14 @@ class ClientKeepAlive:
         self._waiting[number] = exchange, text, 0
         if self._clock is None or self._clock.done():
             self._clock = asyncio.ensure_future(self.send_keep_alives_periodically())
-        first = asyncio.get_running_loop().call_later(FIRST_AFTER, self.send_keep_alive_in_background, number)
+        first = asyncio.get_running_loop().call_later(FIRST_AFTER, self.start_one_keep_alive_task, number)
         try:
             yield
         finally:
             first.cancel()
             del self._waiting[number]
 
-    def send_keep_alive_in_background(self, index: int) -> None:
+    def start_one_keep_alive_task(self, index: int) -> None:
         task = asyncio.ensure_future(self.send_keep_alive(index))
         self._keep_alive_tasks.add(task)
         task.add_done_callback(self._keep_alive_tasks.discard)
@@ -57,7 +57,9 @@ class ClientKeepAlive:
         if index in self._waiting:
             exchange, progress_message, count = self._waiting[index]
             self._waiting[index] = exchange, progress_message, count + 1
-            await exchange.line.try_send_event(build_keep_alive(exchange, progress_message, count + 1))
+            await exchange.line.send_event_ignoring_disconnect(
+                build_keep_alive(exchange, progress_message, count + 1)
+            )
 
 
 def build_keep_alive(exchange: Exchange, text: str, count: int) -> bytes:
@@ -66,4 +68,4 @@ def build_keep_alive(exchange: Exchange, text: str, count: int) -> bytes:
         return SILENT
     # The server's own progress comes after ours, begins at nothing, and must not fall behind.
     progress_params = {"progressToken": token, "progress": count / 1_000_000, "message": text}
-    return sse.build_sse_event(answers.build_notification("notifications/progress", progress_params))
+    return sse.build_sse_message_event(answers.encode_notification("notifications/progress", progress_params))

@@ -31,7 +31,7 @@ SETTLES = 0.2  # seconds for which more edits are waited for: people save severa
 MAX_CACHED_DIGESTS = 2_000
 HERE = b": here\n\n"
 ListReader = tuple[GatewayCaller, str | None]  # who lists tools, and at which collection
-CHANGED = sse.build_sse_event(answers.build_notification("notifications/tools/list_changed", {}))
+CHANGED = sse.build_sse_message_event(answers.encode_notification("notifications/tools/list_changed", {}))
 
 
 class ToolListUpdates:
@@ -44,7 +44,7 @@ class ToolListUpdates:
         self._seen_digests: dict[ListReader, tuple[int, asyncio.Future[str]]] = {}
         hub.listeners.append(self.wake_streams_on_policy_change)
 
-    async def stream_tool_list_changes(self, exchange: Exchange) -> None:
+    async def serve_tool_list_change_stream(self, exchange: Exchange) -> None:
         """Notify a client until it leaves: of every change after the stream's first line."""
         reader: ListReader = exchange.caller, exchange.collection.name if exchange.collection else None
         changed = asyncio.Event()

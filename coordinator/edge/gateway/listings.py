@@ -37,7 +37,7 @@ from coordinator.mcp.servers.tools import (
     SkippedTool,
     ToolDefinition,
     ToolListing,
-    explain_why_next_page_is_skipped,
+    skipped_page_reason_or_empty,
 )
 from coordinator.policy.grants.access import AccessPolicy
 from coordinator.policy.rules import tool_rules
@@ -78,36 +78,36 @@ class AgentToolListings:
         self._full_servers: set[str] = set()  # those that had no room left at that time
         self._looking: dict[str, asyncio.Lock] = {}
 
-    async def store_and_filter_tool_listing(self, exchange: Exchange, body: bytes) -> bytes:
+    async def store_and_filter_listing_answer(self, exchange: Exchange, body: bytes) -> bytes:
         """Return an answer to tools/list with what the agent may see. Raises UpstreamFailed for what is none."""
         try:
-            page = listing.parse_listing_page_or_none(body)
+            page = listing.parse_listing_page_unless_error(body)
         except UnreadableListing as problem:
             raise UpstreamFailed(f"sent a list of tools that cannot be read ({problem})") from None
         if page is None:
             return body
         cursor = exchange.message.params.get("cursor")
         if page.next_cursor is not None and page.next_cursor == cursor:
-            page = listing.convert_to_last_listing_page(
-                page, explain_why_next_page_is_skipped(cursor, [cursor])
-            )
-        tools = await self.store_and_encode_visible_tools(exchange, page)
+            page = listing.convert_to_last_listing_page(page, skipped_page_reason_or_empty(cursor, [cursor]))
+        tools = await self.store_page_and_encode_visible(exchange, page)
         is_first = exchange.message.method == "tools/list" and "cursor" not in exchange.message.params
         if is_first and page.next_cursor is None and not page.listing.cut_off:
             await self.mark_missing_tools(exchange.server, {tool.name for tool in page.listing.tools})
         is_whole = not page.listing.left_out and not page.listing.cut_off
         if tools == page.raw and is_whole and b'"cacheScope"' not in body:
             return body
-        return listing.build_listing_response_with_tools(page, tools)
+        return listing.encode_listing_response_with_tools(page, tools)
 
-    async def store_and_encode_visible_tools(
+    async def store_page_and_encode_visible(
         self, exchange: Exchange, page: ToolListingPage, prefix: str | None = None
     ) -> list[bytes]:
         """Return the bytes of the tools that the agent may see, in a stable order."""
         await self.store_listed_tools(exchange.server, page.listing)
         exchange.server = await self.find_current_server(exchange)
         rules, policy = await self.load_rules_and_access_policy(exchange)
-        shown_tools = await self._threads.run_in_thread(tool_search.load_shown_tools, exchange.agent_id)
+        shown_tools = await self._threads.run_in_thread(
+            tool_search.load_tool_listing_setting, exchange.agent_id
+        )
 
         def is_visible_to_agent(tool: ToolDefinition) -> bool:
             return (
@@ -125,7 +125,7 @@ class AgentToolListings:
             for name, tool in exchange.server.tools.items()
             if tool.short_description is not None and not tool.shown_instead
         }
-        return listing.encode_visible_tools_for_client(
+        return listing.encode_each_visible_tool(
             page, is_visible_to_agent, rename=rename, shown_instead=declined, short_descriptions=shortened
         )
 
@@ -239,7 +239,7 @@ class AgentToolListings:
         if await self._threads.run_in_thread(note):
             self.invalidate_server_and_grants_cache(server.name)
 
-    async def refresh_listing_for_unknown_tool(self, exchange: Exchange, tool: str) -> None:
+    async def refresh_exchange_tools_if_unknown(self, exchange: Exchange, tool: str) -> None:
         """Ask the server for its tools because of a tool that is unknown.
 
         Where it has none of that name either, it is not asked again for two seconds.
@@ -281,7 +281,7 @@ class AgentToolListings:
         async for page in self.iterate_and_record_listing_pages(exchange):
             tools_by_name |= {
                 _named(tool).name: tool
-                for tool in await self.store_and_encode_visible_tools(exchange, page, prefix)
+                for tool in await self.store_page_and_encode_visible(exchange, page, prefix)
             }
             if sum(map(len, tools_by_name.values())) > MOST_ANSWER:
                 raise UnreadableListing(f"lists tools of more than {MOST_ANSWER} bytes")
@@ -301,7 +301,7 @@ class AgentToolListings:
             left_out += page.listing.left_out
             cut_off = page.listing.cut_off
             if page.next_cursor is not None:
-                cut_off = explain_why_next_page_is_skipped(page.next_cursor, cursors)
+                cut_off = skipped_page_reason_or_empty(page.next_cursor, cursors)
             if page.next_cursor is None or cut_off:
                 break
             cursors.append(page.next_cursor)
@@ -315,7 +315,7 @@ class AgentToolListings:
         """Return a page of a server's list; None from a server that does not have tools. Raises UnreadableListing."""
         params: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
         response = await self._sending.send_request_of_gateway(exchange, "tools/list", params)
-        page = listing.parse_listing_page_or_none(response)
+        page = listing.parse_listing_page_unless_error(response)
         if page is None and listing.read_error_code_or_none(response) != METHOD_NOT_FOUND:
             raise UnreadableListing("answered with an error when it was asked for its tools")
         return page

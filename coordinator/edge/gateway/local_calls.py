@@ -25,7 +25,7 @@ from coordinator.edge.gateway.calls import ToolCallHandler, build_approval_bindi
 from coordinator.edge.gateway.exchange import (
     Exchange,
     is_client_timeout_reason,
-    parse_session_id_header,
+    parse_signalbox_session_or_none,
     resolve_agent_id_of_caller,
 )
 from coordinator.edge.gateway.listings import AgentToolListings
@@ -157,7 +157,7 @@ class LocalCallEndpoint:
         admission, raw = await self.authenticate_and_read_local_call(scope, receive)
         question = decode_local_body(raw, CallQuestion)
         with DisconnectWatcher(receive) as disconnect_watcher:
-            read = choose_client_message_builder(question)
+            read = choose_message_builder_for_question(question)
             is_large = len(raw) >= SLOW_TO_DECODE
             message = await self._bodies.decode_in_thread(read, question) if is_large else read(question)
             local_exchange = await self.build_local_exchange(
@@ -188,7 +188,7 @@ class LocalCallEndpoint:
         ending = decode_local_body(raw, CallEnd)
         agent_id = resolve_agent_id_of_caller(admission, get_request_headers(scope))
         call = await self._threads.run_in_thread(
-            gateway_calls.end_local_call,
+            gateway_calls.require_and_end_local_call,
             call_id,
             key_id=admission.caller.id,
             agent_id=agent_id,
@@ -207,7 +207,7 @@ class LocalCallEndpoint:
             )
             record.began = time.perf_counter()
             record.upstream = ending.milliseconds / 1000
-            response = convert_local_result_to_response(ending)
+            response = encode_local_response_or_none(ending)
             self._records.end_call_record(record, "error" if ending.is_error else "ok", response)
         await send_json(send, 200, {"ok": True})
 
@@ -284,7 +284,7 @@ class LocalCallEndpoint:
             ResponseStream(discard_asgi_message),
             disconnect,
             time.perf_counter(),
-            named_session=parse_session_id_header(headers),
+            named_session=parse_signalbox_session_or_none(headers),
         )
 
     async def require_local_access_auditing_refusal(self, exchange: Exchange) -> None:
@@ -409,7 +409,7 @@ class LocalCallEndpoint:
         size = len(question.arguments)
         read = functools.partial(build_server_request, question)
         request = await self._bodies.decode_in_thread(read) if size >= SLOW_TO_DECODE else read()
-        refusal = await self._server_requests.judge_and_record_local_request(exchange, request, size)
+        refusal = await self._server_requests.record_and_find_local_refusal(exchange, request, size)
         if refusal is None:
             return {"decision": "allow"}
         return {
@@ -444,15 +444,15 @@ class LocalCallEndpoint:
         with self._pending_limit.reserve_slot_during_block(exchange.caller_key.name):
             for _ in range(MOST_TRIES):
                 row = await self._threads.run_in_thread(
-                    gateway_calls.request_local_call_approval, attempt, ruling, now=timezone.now()
+                    gateway_calls.request_agent_local_call_approval, attempt, ruling, now=timezone.now()
                 )
-                decision = await self.wait_for_local_decision(exchange, row, attempt.call_id)
+                decision = await self.await_decided_request_or_none(exchange, row, attempt.call_id)
                 if decision is None:
                     return await self.defer_request_and_build_answer(row, attempt)
                 answer = await self.apply_verdict_and_build_answer(exchange, record, attempt, decision)
                 if answer is not None:
                     return answer
-                fresh = await self._runner.judge_approved_call_again(exchange, attempt.binding)
+                fresh = await self._runner.renew_binding_ruling_or_none(exchange, attempt.binding)
                 if fresh is None:
                     await self._calls.audit_denial_and_build_text(
                         exchange, record, Ruling(DENY, CHANGED, "gateway")
@@ -464,7 +464,7 @@ class LocalCallEndpoint:
                 )
         return self.end_record_and_build_denial(record, CHANGED)
 
-    async def wait_for_local_decision(
+    async def await_decided_request_or_none(
         self, exchange: Exchange, row: PermissionRequest, call_id: str
     ) -> PermissionRequest | None:
         waited = await self._waits.wait_until(
@@ -482,7 +482,7 @@ class LocalCallEndpoint:
     async def defer_request_and_build_answer(self, row: PermissionRequest, attempt: CallAttempt) -> Answer:
         closing_reason = "The agent's `signalbox mcp` goes on asking."
         await self._threads.run_in_thread(
-            approvals.mark_request_deferred,
+            approvals.mark_request_deferred_or_none,
             row.request_id,
             actor=attempt.binding.by,
             reason=closing_reason,
@@ -537,7 +537,7 @@ class LocalCallEndpoint:
                 record, answers.describe_person_denial(binding.tool, context.reason if context else None)
             )
         return self.end_record_and_build_denial(
-            record, answers.describe_undecided_call(binding.tool, current_request_state.word)
+            record, answers.describe_call_closed_undecided(binding.tool, current_request_state.word)
         )
 
     def end_record_and_build_denial(self, record: CallRecord, text: str) -> Answer:
@@ -567,7 +567,7 @@ def build_tools_call_message(question: CallQuestion) -> messages.McpMessage:
     return message
 
 
-def build_non_tool_request_message(question: CallQuestion) -> messages.McpMessage:
+def build_client_non_tool_request(question: CallQuestion) -> messages.McpMessage:
     """Return a request other than a call as the message that it will be."""
     begins = f'{{"jsonrpc":"2.0","id":0,"method":{json.dumps(question.method)},"params":'
     try:
@@ -582,11 +582,13 @@ def build_non_tool_request_message(question: CallQuestion) -> messages.McpMessag
     return message
 
 
-def choose_client_message_builder(question: CallQuestion) -> Callable[[CallQuestion], messages.McpMessage]:
+def choose_message_builder_for_question(
+    question: CallQuestion,
+) -> Callable[[CallQuestion], messages.McpMessage]:
     """Return what reads the client's message that a question is about; a server's request is none."""
     if question.from_server:
         return lambda _question: build_tools_call_without_arguments("")
-    return build_tools_call_message if question.method == CALL else build_non_tool_request_message
+    return build_tools_call_message if question.method == CALL else build_client_non_tool_request
 
 
 def build_server_request(question: CallQuestion) -> ServerRequest:
@@ -605,7 +607,7 @@ def build_tools_call_without_arguments(tool: str) -> messages.McpMessage:
     )
 
 
-def convert_local_result_to_response(ending: CallEnd) -> bytes | None:
+def encode_local_response_or_none(ending: CallEnd) -> bytes | None:
     """Return what a server answered as a response; one that was cut off as text."""
     if not ending.result:
         return None
@@ -615,8 +617,8 @@ def convert_local_result_to_response(ending: CallEnd) -> bytes | None:
         value = {"content": [{"type": "text", "text": ending.result[:3_000]}]}
     result = value if isinstance(value, dict) else {"content": []}
     if "code" in result and "message" in result and "content" not in result:
-        return answers.build_error_response(0, -32000, str(result["message"]))
-    return answers.build_result_response(0, result)
+        return answers.encode_error_response(0, -32000, str(result["message"]))
+    return answers.encode_result_response(0, result)
 
 
 def describe_local_denial(binding: CallBinding, denial: Ruling) -> str:

@@ -19,7 +19,7 @@ from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_calls import CallOrigin
 from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import RequestUse
-from coordinator.edge.gateway.approved_calls import ANSWERED_ON_OTHER_STREAM, classify_tool_call_response
+from coordinator.edge.gateway.approved_calls import ANSWERED_ON_OTHER_STREAM, classify_response_ok_or_error
 from coordinator.edge.gateway.audited_refusals import RefusalAudit
 from coordinator.edge.gateway.call_limiter import CallLimiter
 from coordinator.edge.gateway.calls import ToolCallHandler
@@ -29,12 +29,16 @@ from coordinator.edge.gateway.records import CallRecord, CallRecords
 from coordinator.edge.gateway.relay import MessageRelay, RequestStoppedByBrake
 from coordinator.edge.gateway.server_requests import NOT_ASKABLE
 from coordinator.edge.gateway.server_tasks import ServerTasks
-from coordinator.edge.gateway.tasks import build_missing_capability_error, has_tasks_capability
+from coordinator.edge.gateway.tasks import build_missing_capability_response, has_tasks_capability
 from coordinator.errors import Forbidden, SignalboxError
 from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
-from coordinator.mcp.gateway.binding import CallBinding, hash_call_arguments, hash_ruling_as_policy_version
+from coordinator.mcp.gateway.binding import (
+    CallBinding,
+    hash_raw_call_arguments,
+    hash_ruling_as_policy_version,
+)
 from coordinator.mcp.protocol.http_client import UpstreamFailed
 from coordinator.mcp.protocol.messages import DENIED, INVALID_PARAMS, METHOD_NOT_FOUND
 from coordinator.policy.rules.tool_rules import ASK, DENY, Ruling
@@ -143,18 +147,18 @@ class ReadRequestHandler:
             "no call of yours in this session began this task."
         )
         response, status = (
-            answers.build_error_response(exchange.message.id, INVALID_PARAMS, refusal_text),
+            answers.encode_error_response(exchange.message.id, INVALID_PARAMS, refusal_text),
             200,
         )
         if (
             exchange.message.is_stateless and exchange.message.method == "tasks/result"
         ):  # which 2026-07-28 has no more
             response, status = (
-                answers.build_error_response(exchange.message.id, METHOD_NOT_FOUND, refusal_text),
+                answers.encode_error_response(exchange.message.id, METHOD_NOT_FOUND, refusal_text),
                 404,
             )
         elif exchange.message.is_stateless and not has_tasks_capability(exchange.message):
-            response, status = build_missing_capability_error(exchange.message), 400
+            response, status = build_missing_capability_response(exchange.message), 400
         await self.audit_non_tool_refusal(exchange, refusal_text)
         record = self._records.begin_non_tool_request_record(
             exchange, session_id, exchange.message.method, params_without_meta(exchange)
@@ -166,7 +170,7 @@ class ReadRequestHandler:
         """Refuse a request, or drop a notification, whose method does not pass; recorded and audited."""
         method = exchange.message.method
         refusal_text = f"The method {method[:100]!r} does not pass Signalbox's gateway."
-        response = answers.build_error_response(exchange.message.id, METHOD_NOT_FOUND, refusal_text)
+        response = answers.encode_error_response(exchange.message.id, METHOD_NOT_FOUND, refusal_text)
         await self.audit_non_tool_refusal(exchange, refusal_text)
         session_id = await self._records.get_or_create_timeline_session_id(exchange)
         record = self._records.begin_non_tool_request_record(
@@ -181,7 +185,9 @@ class ReadRequestHandler:
     async def forward_non_tool_request(self, exchange: Exchange, record: CallRecord) -> None:
         try:
             change = (
-                self._tasks.filter_task_list_of_caller if exchange.message.method == "tasks/list" else None
+                self._tasks.restrict_task_response_to_caller
+                if exchange.message.method == "tasks/list"
+                else None
             )
             if exchange.message.method in LIMITED:
                 await self._limiter.enforce_rates_and_circuit_breaker(exchange)
@@ -198,7 +204,7 @@ class ReadRequestHandler:
         if response is None:
             self.end_call_record_if_open(record, "ok", None, ANSWERED_ON_OTHER_STREAM)
         else:
-            self.end_call_record_if_open(record, classify_tool_call_response(response), response)
+            self.end_call_record_if_open(record, classify_response_ok_or_error(response), response)
 
     async def await_request_approval_and_answer(
         self, exchange: Exchange, record: CallRecord, ruling: Ruling
@@ -236,14 +242,14 @@ class ReadRequestHandler:
         """Answer with why a request does not pass: a list with nothing in it, else an error."""
         method = exchange.message.method
         refusal_message = describe_non_tool_refusal(exchange, method, ruling)
-        response = answers.build_error_response(exchange.message.id, DENIED, refusal_message)
+        response = answers.encode_error_response(exchange.message.id, DENIED, refusal_message)
         self.end_call_record_if_open(record, "denied", response)
         await self.audit_non_tool_refusal(exchange, refusal_message)
         if method in mcp_methods.LISTS:
             value: dict[str, Any] = {mcp_methods.LISTS[method]: []}
             if exchange.message.is_stateless:
                 value |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-            response = answers.build_result_response(exchange.message.id, value)
+            response = answers.encode_result_response(exchange.message.id, value)
         await exchange.line.send_answer(response)
 
     async def audit_non_tool_refusal(self, exchange: Exchange, text: str) -> None:
@@ -289,7 +295,7 @@ def build_non_tool_approval_binding(exchange: Exchange, ruling: Ruling) -> CallB
         exchange.server.name,
         exchange.message.method,
         params_without_meta(exchange),
-        hash_call_arguments(exchange.message.raw_params_without_meta),
+        hash_raw_call_arguments(exchange.message.raw_params_without_meta),
         "",
         hash_ruling_as_policy_version(ruling),
         is_read=True,

@@ -63,7 +63,7 @@ class PendingCall:
     send_read: Callable[[], Awaitable[None]] | None = None
 
     @property
-    def call_attempt(self) -> CallAttempt:
+    def call_attempt_details(self) -> CallAttempt:
         return CallAttempt(self.record.call_id, self.binding, self.exchange.caller, self.origin)
 
 
@@ -95,7 +95,7 @@ class PendingCalls:
         """Have a person decide the call, and answer the client. `state` is what a stateless client sent back."""
         with self._pending_limit.reserve_slot_during_block(pending_call.exchange.caller_key.name):
             try:
-                await self.answer_pending_call(pending_call, state)
+                await self.obtain_decision_and_send_answer(pending_call, state)
             except gateway_calls.CallCancelled:
                 self._records.end_call_record(pending_call.record, "held", None, CANCELLED)
                 await pending_call.exchange.line.end_response_without_answer()
@@ -113,7 +113,7 @@ class PendingCalls:
         if not isinstance(number, str | int | float):
             return False
         cancel = functools.partial(
-            gateway_calls.cancel_call_or_record_cancellation,
+            gateway_calls.cancel_existing_or_future_call,
             exchange.client.session_id,
             number,
             exchange.caller_key.caller_actor,
@@ -123,7 +123,9 @@ class PendingCalls:
         )
         return await self._threads.run_in_thread(cancel, now=timezone.now())
 
-    async def answer_pending_call(self, pending_call: PendingCall, state: WaitState | None) -> None:
+    async def obtain_decision_and_send_answer(
+        self, pending_call: PendingCall, state: WaitState | None
+    ) -> None:
         approval = None
         for _ in range(MOST_TRIES):
             await self.require_call_not_cancelled(pending_call)
@@ -133,7 +135,7 @@ class PendingCalls:
             if known_call is not None and await self.try_send_identical_call_answer(pending_call, known_call):
                 return
             approval, row = await self.open_approval_and_find_decision(pending_call)
-            if approval is not None and await self.await_approval_and_try_answer(
+            if approval is not None and await self.try_answer_after_approval(
                 pending_call, approval, row, state
             ):
                 return
@@ -165,9 +167,9 @@ class PendingCalls:
             if await self.wait_until_earlier_call_delivered(pending_call, earlier_call):
                 return False
             gateway_call = earlier_call
-        self.require_client_or_end_record(pending_call)
+        self.require_connected_or_end_record(pending_call)
         if not await self._threads.run_in_thread(
-            gateway_calls.claim_call_result, gateway_call.call_id, now=timezone.now()
+            gateway_calls.try_claim_call_result, gateway_call.call_id, now=timezone.now()
         ):
             return False
         is_delivered = False
@@ -192,14 +194,14 @@ class PendingCalls:
             await self.end_call_with_message(pending_call, "failed", unknown_end_text)
             return
         response = running.replace_response_id(
-            gateway_calls.decrypt_call_response(earlier_call), pending_call.exchange.message.id
+            gateway_calls.require_decrypted_call_response(earlier_call), pending_call.exchange.message.id
         )
         self._records.end_call_record(
-            pending_call.record, "held" if running.parse_stored_server_question(response) else "ok", response
+            pending_call.record, "held" if running.parse_server_question_or_none(response) else "ok", response
         )
         await pending_call.exchange.line.send_answer(response)
 
-    def require_client_or_end_record(self, pending_call: PendingCall) -> None:
+    def require_connected_or_end_record(self, pending_call: PendingCall) -> None:
         """Raise ClientDisconnected where the client is gone: the result is left for a retry of the call."""
         if pending_call.exchange.disconnect.happened:
             self._records.end_call_record(
@@ -212,7 +214,7 @@ class PendingCalls:
     ) -> GatewayCall | None:
         return await self.wait_while_sending_progress(
             pending_call,
-            functools.partial(find_ended_call_marking_lost, earlier_call.call_id, pending_call.binding),
+            functools.partial(mark_lost_and_find_ended, earlier_call.call_id, pending_call.binding),
             f"gateway_calls:{earlier_call.call_id}",
             max_client_wait_seconds(pending_call.exchange),
             f"{pending_call.binding.tool} was approved and runs",
@@ -222,7 +224,7 @@ class PendingCalls:
         self, pending_call: PendingCall, earlier_call: GatewayCall
     ) -> bool:
         """Return whether the stream that ran a call receives its result: then this is another, identical call."""
-        check = functools.partial(find_delivered_result_flag, earlier_call.call_id)
+        check = functools.partial(is_result_delivered_or_none, earlier_call.call_id)
         outcome_text = f"{pending_call.binding.tool} has run"
         return (
             await self.wait_while_sending_progress(
@@ -264,7 +266,7 @@ class PendingCalls:
         approval = PendingApproval(row.pk, row.request_id, gateway_calls.approval_url(row))
         return approval, None if rules.current_request_state(row, timezone.now()).waiting else row
 
-    async def await_approval_and_try_answer(
+    async def try_answer_after_approval(
         self,
         pending_call: PendingCall,
         approval: PendingApproval,
@@ -274,7 +276,7 @@ class PendingCalls:
         """Answer the client by the request, which may take its time; False to put the question once more."""
         if row is None and not pending_call.binding.is_read:
             if TASKS in get_stateless_client_extensions(pending_call.exchange):
-                await self.create_and_send_call_task(pending_call, approval)
+                await self.answer_with_call_task(pending_call, approval)
                 return True
             if (
                 pending_call.exchange.message.is_stateless
@@ -297,7 +299,7 @@ class PendingCalls:
         if current_request_state.allowed:
             refusal = await self._threads.run_in_thread(
                 gateway_calls.begin_approved_call_or_return_ruling,
-                pending_call.call_attempt,
+                pending_call.call_attempt_details,
                 row.request_id,
                 now=now,
             )
@@ -306,18 +308,18 @@ class PendingCalls:
                 if pending_call.send_read is not None:
                     await pending_call.send_read()
                 else:
-                    await self._runner.run_approved_call(
+                    await self._runner.run_approved_call_and_answer(
                         pending_call.exchange, pending_call.record, pending_call.binding
                     )
                 return True
             if refusal.decision == DENY:
                 await self.deny_pending_call(pending_call, refusal)
                 return True
-            return await self.rejudge_pending_call_or_deny(pending_call, refusal)
+            return await self.try_deny_rejudged_call(pending_call, refusal)
         if row.status == PermissionRequest.Status.DENIED:
-            self.require_client_or_end_record(pending_call)
+            self.require_connected_or_end_record(pending_call)
             await self._threads.run_in_thread(
-                gateway_calls.consume_call_denial, pending_call.call_attempt, row.request_id, now=now
+                gateway_calls.consume_call_denial, pending_call.call_attempt_details, row.request_id, now=now
             )
             pending_call.record.decided_by = f"denied by {row.approved_by or 'somebody'}"
             reason = context.reason if context else None
@@ -325,19 +327,19 @@ class PendingCalls:
                 pending_call, "denied", answers.describe_person_denial(pending_call.binding.tool, reason)
             )
             return True
-        undecided_call_text = answers.describe_undecided_call(
+        undecided_call_text = answers.describe_call_closed_undecided(
             pending_call.binding.tool, current_request_state.word
         )
         await self.end_call_with_message(pending_call, "held", undecided_call_text)
         return True
 
-    async def rejudge_pending_call_or_deny(self, pending_call: PendingCall, refusal: Ruling) -> bool:
+    async def try_deny_rejudged_call(self, pending_call: PendingCall, refusal: Ruling) -> bool:
         """Have what counts by now in place of what was asked: the next question is about that."""
-        fresh = await self._runner.judge_approved_call_again(pending_call.exchange, pending_call.binding)
+        fresh = await self._runner.renew_binding_ruling_or_none(pending_call.exchange, pending_call.binding)
         if fresh is None:
             denial = replace(refusal, decision=DENY)
             await self._threads.run_in_thread(
-                gateway_calls.record_call_denial,
+                gateway_calls.audit_call_denial,
                 pending_call.binding,
                 denial,
                 pending_call.origin,
@@ -406,7 +408,7 @@ class PendingCalls:
                 disconnect=exchange.disconnect,
             )
         if waited is None:
-            self.require_client_or_end_record(pending_call)
+            self.require_connected_or_end_record(pending_call)
         await exchange.admission.require_still_allowed()
         return waited
 
@@ -421,7 +423,7 @@ class PendingCalls:
     async def end_call_with_retry_message(self, pending_call: PendingCall, approval: PendingApproval) -> None:
         closing_reason = "The agent was told to call again."
         await self._threads.run_in_thread(
-            approvals.mark_request_deferred,
+            approvals.mark_request_deferred_or_none,
             approval.request_id,
             actor=pending_call.binding.by,
             reason=closing_reason,
@@ -440,7 +442,7 @@ class PendingCalls:
         closing_reason = "The agent's client was given the card's address."
         if with_address:
             await self._threads.run_in_thread(
-                approvals.mark_request_deferred,
+                approvals.mark_request_deferred_or_none,
                 approval.request_id,
                 actor=pending_call.binding.by,
                 reason=closing_reason,
@@ -464,20 +466,20 @@ class PendingCalls:
             }
         self._records.release_record_without_ending_call(pending_call.record)
         await pending_call.exchange.line.send_answer(
-            answers.build_result_response(pending_call.exchange.message.id, result)
+            answers.encode_result_response(pending_call.exchange.message.id, result)
         )
 
-    async def create_and_send_call_task(self, pending_call: PendingCall, approval: PendingApproval) -> None:
+    async def answer_with_call_task(self, pending_call: PendingCall, approval: PendingApproval) -> None:
         """Answer with a task, which is stored in the database before the client receives it."""
         call = await self._threads.run_in_thread(
             gateway_calls.create_call_task,
-            pending_call.call_attempt,
+            pending_call.call_attempt_details,
             approval.request_id,
-            running.pack_task_request(pending_call.exchange),
+            running.encode_task_request_for_storage(pending_call.exchange),
             now=timezone.now(),
         )
         await self._threads.run_in_thread(
-            approvals.mark_request_deferred,
+            approvals.mark_request_deferred_or_none,
             approval.request_id,
             actor=pending_call.binding.by,
             reason="The agent's client polls for the verdict.",
@@ -486,7 +488,7 @@ class PendingCalls:
         self._records.release_record_without_ending_call(pending_call.record)
         value = {"resultType": "task", **running.task_as_client_json(call, approval.link)}
         await pending_call.exchange.line.send_answer(
-            answers.build_result_response(pending_call.exchange.message.id, value)
+            answers.encode_result_response(pending_call.exchange.message.id, value)
         )
 
     async def end_call_with_message(self, pending_call: PendingCall, outcome: str, text: str) -> None:
@@ -504,12 +506,12 @@ class PendingCalls:
         """Let an approved call go on whose server asked for more, once for each of its questions."""
         refusal = await self._threads.run_in_thread(
             gateway_calls.resume_call_or_return_denial,
-            pending_call.call_attempt,
+            pending_call.call_attempt_details,
             state.round,
             now=timezone.now(),
         )
         if refusal is None:
-            await self._runner.continue_approved_call(
+            await self._runner.resend_call_after_server_question(
                 pending_call.exchange, pending_call.record, pending_call.binding, state
             )
         elif refusal.decision == DENY:
@@ -527,20 +529,20 @@ def find_request_if_decided(request_id: str, stored_call_id: str | None) -> Perm
     return None if rules.current_request_state(row, timezone.now()).waiting else row
 
 
-def find_ended_call_marking_lost(call_id: str, binding: CallBinding) -> GatewayCall | None:
+def mark_lost_and_find_ended(call_id: str, binding: CallBinding) -> GatewayCall | None:
     now = timezone.now()
-    call = gateway_calls.mark_call_lost_if_worker_gone(
+    call = gateway_calls.reload_call_marking_lost(
         GatewayCall.objects.get(pk=call_id), binding=binding, now=now
     )
     return None if call.state == CallState.RUNNING else call
 
 
-def find_delivered_result_flag(call_id: str) -> bool | None:
+def is_result_delivered_or_none(call_id: str) -> bool | None:
     return GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=False).exists() or None
 
 
 def get_stateless_client_extensions(exchange: Exchange) -> dict[str, Any]:
-    extensions = exchange.message.declared_capabilities.get("extensions")
+    extensions = exchange.message.stateless_client_capabilities.get("extensions")
     return extensions if exchange.message.is_stateless and isinstance(extensions, dict) else {}
 
 

@@ -351,7 +351,7 @@ class CallRecords:
         if record.beginning is None and not self.should_claim_hook_reported_call(record):
             begins = [] if record.is_begun else [self.build_gateway_call_begin_event(record)]
             record.is_begun = True
-            self.batch_events_of_ended_call([*begins, ended()], size)
+            self.queue_events_of_ended_call([*begins, ended()], size)
         else:
             self.run_write_in_background(self.write_call_end_events(record, ended, size))
 
@@ -367,7 +367,7 @@ class CallRecords:
             is_reported = record.reported_call is not None and record.reported_call.event_id is not None
             begins = [] if record.is_begun or is_reported else [self.build_gateway_call_begin_event(record)]
             record.is_begun = True
-        self.batch_events_of_ended_call([*begins, ended()], size)
+        self.queue_events_of_ended_call([*begins, ended()], size)
 
     def should_claim_hook_reported_call(self, record: CallRecord) -> bool:
         """Return whether a lookup is still needed of the beginning that the call's agent may have reported."""
@@ -411,7 +411,7 @@ class CallRecords:
             },
         )
 
-    def batch_events_of_ended_call(self, events: list[NewEvent], size: int) -> None:
+    def queue_events_of_ended_call(self, events: list[NewEvent], size: int) -> None:
         """Have a call's events written with those of the caller's other calls that end about now."""
         caller = CALLER.get()
         gathered = self._gathered.get(caller)

@@ -113,7 +113,7 @@ class MessageRelay:
             Forbidden(refusal_text),
             is_known_server=True,
         )
-        response = answers.build_error_response(exchange.message.id, BRAKED, refusal_text)
+        response = answers.encode_error_response(exchange.message.id, BRAKED, refusal_text)
         await exchange.line.send_answer(response)
         return response
 
@@ -137,7 +137,9 @@ class MessageRelay:
 
         answer = await self.send_message_to_upstream(exchange, recheck)
         try:
-            async with self._server_requests.build_server_request_stream(exchange, exchange.line) as requests:
+            async with self._server_requests.intercept_server_requests_during_block(
+                exchange, exchange.line
+            ) as requests:
                 response, event = await relay_events_before_response(
                     answer,
                     exchange.message.id,
@@ -192,7 +194,7 @@ class MessageRelay:
                 return
             body = await read_upstream_response_body(answer, 64 * 1024)
             await exchange.line.send_answer(
-                body or answers.build_error_response(None, INTERNAL, "The server refused the message."),
+                body or answers.encode_error_response(None, INTERNAL, "The server refused the message."),
                 answer.status,
             )
         finally:
@@ -215,7 +217,7 @@ class MessageRelay:
                 version=version,
                 params=exchange.message.params,
             )
-            client = await self._clients.link_upstream_session(
+            client = await self._clients.save_upstream_session_link(
                 client, exchange.server.name, answer.headers.get("mcp-session-id"), version
             )
             exchange.line.extra.append((b"mcp-session-id", client.session_id.encode()))

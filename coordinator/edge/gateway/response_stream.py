@@ -75,7 +75,7 @@ class ResponseStream:
         if self.is_over:
             return
         if self.is_stream:
-            await self.send_event(sse.build_sse_event(body))
+            await self.send_event(sse.build_sse_message_event(body))
             await self.end_event_stream()
             return
         with reserve_unread_bytes_during_block(body):
@@ -116,7 +116,7 @@ class ResponseStream:
         else:
             await self.send_answer(KEY_ENDED, 401)
 
-    async def try_send_event(self, raw: bytes) -> None:
+    async def send_event_ignoring_disconnect(self, raw: bytes) -> None:
         """Send a sign of life to a client that may be gone."""
         with contextlib.suppress(OSError, RuntimeError):
             await self.send_event(raw)

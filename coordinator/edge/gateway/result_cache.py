@@ -65,7 +65,7 @@ class ResultCache:
         if call is None:
             return None
         now = timezone.now()
-        lookup = await self._threads.run_in_thread(result_cache.query_result_cache, call, now)
+        lookup = await self._threads.run_in_thread(result_cache.find_cached_call_result, call, now)
         return CacheEntry(call, lookup, now) if lookup is not None else None
 
     async def audit_and_build_cached_response(self, exchange: Exchange, entry: CacheEntry) -> bytes | None:

@@ -61,7 +61,7 @@ class ServerRequestApprovals:
         self._elicitations = elicitations
         self._keep_alive = ClientKeepAlive()
 
-    async def await_approval_and_get_refusal_reason(
+    async def await_refusal_reason_or_empty(
         self,
         exchange: Exchange,
         line: ResponseStream | None,
@@ -77,7 +77,7 @@ class ServerRequestApprovals:
         """
         question = await self.build_question(exchange, request, record)
         try:
-            card = await self._elicitations.open_card_and_withdraw_on_cancel(
+            card = await self._elicitations.await_opened_card_or_withdraw(
                 exchange, self.create_server_request_card(question, ruling, patience), STREAM_OVER
             )
         except (SignalboxError, DatabaseError) as problem:

@@ -108,7 +108,7 @@ class ServerRequestGate:
             RECORDED_EVERY, MOST_RECORDED
         )
 
-    def build_server_request_stream(
+    def intercept_server_requests_during_block(
         self, exchange: Exchange, line: ResponseStream | None, *, is_servers_own: bool = False
     ) -> ServerRequestStream:
         """Return what takes in the requests of a server on one stream, as long as its block lasts.
@@ -150,7 +150,7 @@ class ServerRequestGate:
                 continue
             await self.record_server_request_or_log(exchange, request, refusal)
             if refusal is not None:
-                return self.build_server_request_refusal_error(exchange, refusal)
+                return self.build_server_request_refusal_response(exchange, refusal)
         if not questions:
             return response
         rebuilt = rebuild_input_required_or_none(response)
@@ -162,14 +162,16 @@ class ServerRequestGate:
             else:
                 refusal = await self.await_verdict_and_find_refusal(exchange, line, request, ruling)
             if refusal is not None:
-                return self.build_server_request_refusal_error(exchange, refusal)
+                return self.build_server_request_refusal_response(exchange, refusal)
         assert rebuilt is not None
         return rebuilt
 
-    def build_server_request_refusal_error(self, exchange: Exchange, refusal: ServerRequestRefusal) -> bytes:
+    def build_server_request_refusal_response(
+        self, exchange: Exchange, refusal: ServerRequestRefusal
+    ) -> bytes:
         code = BRAKED if refusal.brake else DENIED
         text = refusal.describe_server_request_refusal(exchange.server.name)
-        return answers.build_error_response(exchange.message.id, code, text)
+        return answers.encode_error_response(exchange.message.id, code, text)
 
     async def replace_event_asking_refused_input(
         self, exchange: Exchange, response: bytes, event: bytes | None, line: ResponseStream | None
@@ -225,7 +227,7 @@ class ServerRequestGate:
             )
             record.decided_by = f"ask ({ruling.by})"
             reason = CALL_OVER
-            reason = await self._approvals.await_approval_and_get_refusal_reason(
+            reason = await self._approvals.await_refusal_reason_or_empty(
                 exchange, line, request, ruling,
                 record=record, patience=elicitation_wait_seconds(exchange, line) if patience is None else patience,
             )  # fmt: skip
@@ -244,7 +246,7 @@ class ServerRequestGate:
         await self.audit_server_refusal_or_log(exchange, refusal)
         return refusal
 
-    async def judge_and_record_local_request(
+    async def record_and_find_local_refusal(
         self, exchange: Exchange, request: ServerRequest, size: int
     ) -> ServerRequestRefusal | None:
         """Return why a request of a local server may not reach the client; record the request and the reason."""
@@ -426,7 +428,7 @@ class ServerRequestStream(OpenQuestions):
             return False
         try:
             await self._line.open_event_stream()
-            await self._line.send_event(sse.build_sse_event(request.encode_as_jsonrpc_message()))
+            await self._line.send_event(sse.build_sse_message_event(request.encode_as_jsonrpc_message()))
         except (UpstreamFailed, OSError, RuntimeError):
             return False
         return True

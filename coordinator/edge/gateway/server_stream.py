@@ -66,7 +66,7 @@ class ServerStreamRelay:
         except UpstreamFailed as problem:
             failure_text = f"The MCP server {exchange.server.name} {problem}."
             await exchange.line.send_answer(
-                answers.build_error_response(None, UNREACHABLE, failure_text), 502
+                answers.encode_error_response(None, UNREACHABLE, failure_text), 502
             )
             return
         try:
@@ -101,7 +101,7 @@ class ServerStreamRelay:
 
     async def relay_server_events(self, exchange: Exchange, answer: UpstreamAnswer) -> None:
         """Forward a server's unasked messages. A tool list that was requested on another stream is filtered, too."""
-        async with self._server_requests.build_server_request_stream(
+        async with self._server_requests.intercept_server_requests_during_block(
             exchange, exchange.line, is_servers_own=True
         ) as requests:
             await self.relay_allowed_server_events(exchange, answer, requests)
@@ -110,7 +110,7 @@ class ServerStreamRelay:
         self, exchange: Exchange, answer: UpstreamAnswer, requests: ServerRequestStream
     ) -> None:
         async for event in iterate_upstream_sse_events(answer, MOST_STREAM):
-            data = sse.extract_event_data(event).replace(b"\n", b" ")
+            data = sse.extract_event_data_or_empty(event).replace(b"\n", b" ")
             if data and await requests.intercept_server_message(data):
                 continue
             if not data or not listing.is_possible_tools_list_response(data):
@@ -119,7 +119,7 @@ class ServerStreamRelay:
             try:
                 await exchange.line.send_event(
                     sse.replace_event_data(
-                        event, await self._listings.store_and_filter_tool_listing(exchange, data)
+                        event, await self._listings.store_and_filter_listing_answer(exchange, data)
                     )
                 )
             except UpstreamFailed as problem:

@@ -51,7 +51,7 @@ class ServerTasks:
             )
         )
 
-    async def filter_task_list_of_caller(self, exchange: Exchange, response: bytes) -> bytes:
+    async def restrict_task_response_to_caller(self, exchange: Exchange, response: bytes) -> bytes:
         """Return a response to tasks/list with the caller's own tasks alone."""
         own = await self._threads.run_in_thread(
             gateway_tasks.filter_owned_task_ids,

@@ -16,7 +16,7 @@ from coordinator.edge.gateway.records import CallRecords
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
-from coordinator.mcp.gateway.limited_results import build_stored_result_page, stored_result_position_or_none
+from coordinator.mcp.gateway.limited_results import build_stored_result_page, parse_result_uri_or_none
 from coordinator.mcp.protocol.messages import BRAKED, INVALID_PARAMS
 from coordinator.models import StoredResult
 from coordinator.policy.rules.tool_rules import DENY
@@ -41,7 +41,7 @@ class StoredResultReader:
         self._reads = reads
         self._threads = threads
 
-    async def answer_if_stored_result_read(self, exchange: Exchange) -> bool:
+    async def try_answer_stored_result_read(self, exchange: Exchange) -> bool:
         """Answer a request that reads a stored result; return whether it is one. Raises Busy.
 
         Its tool must not be denied now, and no brake may be on. Nobody is asked: the call was decided before.
@@ -49,7 +49,7 @@ class StoredResultReader:
         message = exchange.message
         if message.method != "resources/read" or not message.is_request:
             return False
-        stored_position = stored_result_position_or_none(message.params.get("uri"))
+        stored_position = parse_result_uri_or_none(message.params.get("uri"))
         if stored_position is None:
             return False
         stored_id, offset = stored_position
@@ -59,7 +59,7 @@ class StoredResultReader:
         )
         server = await self._registry.get_cached_or_load_server(row.server_id) if row is not None else None
         if row is None or server is None or exchange.server.name not in {"", server.name}:
-            response = answers.build_error_response(message.id, INVALID_PARAMS, NOT_FOUND)
+            response = answers.encode_error_response(message.id, INVALID_PARAMS, NOT_FOUND)
             await exchange.line.send_answer(response)
             return True
         inner = replace(exchange, server=server)
@@ -72,7 +72,7 @@ class StoredResultReader:
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         if inner.brake is not None:
             refusal = f"The stored result was not read. {inner.brake.agent_message}"
-            response = answers.build_error_response(message.id, BRAKED, refusal)
+            response = answers.encode_error_response(message.id, BRAKED, refusal)
             self._records.end_call_record(record, "denied", response)
             await exchange.line.send_answer(response)
         elif ruling.decision == DENY:
@@ -91,8 +91,8 @@ def build_stored_result_part_response(row: StoredResult, message: Any, offset: i
     try:
         text = call_limits.decrypt_stored_result(row)
     except ValueError:
-        return answers.build_error_response(message.id, INVALID_PARAMS, NOT_FOUND)
+        return answers.encode_error_response(message.id, INVALID_PARAMS, NOT_FOUND)
     value = build_stored_result_page(row.pk, text, offset, row.part_bytes)
     if message.is_stateless:
         value |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-    return answers.build_result_response(message.id, value)
+    return answers.encode_result_response(message.id, value)

@@ -18,10 +18,10 @@ from coordinator.edge.gateway.approved_calls import (
     ApprovedCallRunner,
     ServerQuestion,
     decode_stored_task_answers,
+    decode_stored_task_request,
     encode_task_request_with_answers,
-    parse_stored_server_question,
+    parse_server_question_or_none,
     task_as_client_json,
-    unpack_task_request,
 )
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.records import CallRecords
@@ -70,11 +70,11 @@ class GatewayTasks:
     async def send_gateway_task_answer(self, exchange: Exchange) -> None:
         """Answer a request about one of our tasks."""
         if not has_tasks_capability(exchange.message):
-            await exchange.line.send_answer(build_missing_capability_error(exchange.message), 400)
+            await exchange.line.send_answer(build_missing_capability_response(exchange.message), 400)
             return
         try:
             call = await self._threads.run_in_thread(
-                gateway_calls.require_call_task,
+                gateway_calls.require_call_task_marking_lost,
                 exchange.message.target_name or "",
                 key_id=exchange.caller_key.id,
                 agent_id=exchange.agent_id,
@@ -82,11 +82,11 @@ class GatewayTasks:
             )
         except NotFound as problem:
             await exchange.line.send_answer(
-                answers.build_error_response(exchange.message.id, INVALID_PARAMS, str(problem.detail))
+                answers.encode_error_response(exchange.message.id, INVALID_PARAMS, str(problem.detail))
             )
             return
         if exchange.message.method == "tasks/get":
-            await self.apply_verdict_and_send_task(exchange, call)
+            await self.answer_task_get_applying_verdict(exchange, call)
         elif exchange.message.method == "tasks/update":
             await self.apply_task_input_responses(exchange, call)
         else:
@@ -94,10 +94,10 @@ class GatewayTasks:
                 gateway_calls.cancel_call_task, call, exchange.caller_key.caller_actor, now=timezone.now()
             )
             await exchange.line.send_answer(
-                answers.build_result_response(exchange.message.id, {"resultType": "complete"})
+                answers.encode_result_response(exchange.message.id, {"resultType": "complete"})
             )
 
-    async def apply_verdict_and_send_task(self, exchange: Exchange, call: GatewayCall) -> None:
+    async def answer_task_get_applying_verdict(self, exchange: Exchange, call: GatewayCall) -> None:
         request = await self._threads.run_in_thread(rules.require_permission_request, call.request_id or "")
         if (
             call.state == CallState.WAITING
@@ -113,7 +113,7 @@ class GatewayTasks:
             **task_as_client_json(call, gateway_calls.approval_url(request)),
         }
         value |= build_task_result_fields(call, exchange.message)
-        await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
+        await exchange.line.send_answer(answers.encode_result_response(exchange.message.id, value))
 
     async def apply_task_input_responses(self, exchange: Exchange, call: GatewayCall) -> None:
         """Take in what the client says to its server's question; what nobody asks any more is let go."""
@@ -121,14 +121,14 @@ class GatewayTasks:
         if not isinstance(input_responses, dict):
             refusal_text = "A task update must contain inputResponses, an object."
             await exchange.line.send_answer(
-                answers.build_error_response(exchange.message.id, INVALID_PARAMS, refusal_text)
+                answers.encode_error_response(exchange.message.id, INVALID_PARAMS, refusal_text)
             )
             return
         for _ in range(MOST_TRIES):
             question = find_task_input_question(call)
             if question is None:
                 break
-            call_message = gateway_calls.decrypt_call_task_request(call)
+            call_message = gateway_calls.decrypt_task_request_bytes(call)
             client_answers = {
                 name: input_responses[name] for name in question.requests if name in input_responses
             }
@@ -136,14 +136,14 @@ class GatewayTasks:
                 call_message, decode_stored_task_answers(call_message) | client_answers
             )
             is_noted = await self._threads.run_in_thread(
-                gateway_calls.save_client_answer_for_task, call, with_it
+                gateway_calls.try_save_client_task_answer, call, with_it
             )
             call = await self._threads.run_in_thread(GatewayCall.objects.get, pk=call.call_id)
             if is_noted:
                 await self.continue_task_when_input_complete(exchange, call, question)
                 break
         await exchange.line.send_answer(
-            answers.build_result_response(exchange.message.id, {"resultType": "complete"})
+            answers.encode_result_response(exchange.message.id, {"resultType": "complete"})
         )
 
     async def continue_task_when_input_complete(
@@ -151,7 +151,7 @@ class GatewayTasks:
     ) -> None:
         """Let a task go on whose client has said all that its server asks."""
         client_answers = question.select_answers_by_question_name(
-            decode_stored_task_answers(gateway_calls.decrypt_call_task_request(call))
+            decode_stored_task_answers(gateway_calls.decrypt_task_request_bytes(call))
         )
         if len(client_answers) < len(question.requests):
             return
@@ -200,14 +200,14 @@ class GatewayTasks:
             context = rules.request_context(request)
             denial_text = answers.describe_person_denial(call.tool_name, context.reason if context else None)
         else:
-            denial_text = answers.describe_undecided_call(
+            denial_text = answers.describe_call_closed_undecided(
                 call.tool_name, rules.current_request_state(request, now).word
             )
         await self.end_task_call_with_refusal(original, call, denial_text)
 
     async def end_task_call_with_refusal(self, original: Exchange, call: GatewayCall, text: str) -> None:
         """End a task without running it, or its rest; nothing where another line of its client was faster."""
-        response = answers.build_tool_error_response(original.message, text)
+        response = answers.encode_tool_error_response(original.message, text)
         if await self._threads.run_in_thread(
             gateway_calls.end_refused_call_task, call, response, now=timezone.now()
         ):
@@ -220,15 +220,15 @@ class GatewayTasks:
         self, exchange: Exchange, call: GatewayCall
     ) -> tuple[Exchange, CallAttempt]:
         """Return the call's own request, and the try to run it. Raises NotFound."""
-        original = await self.restore_task_exchange(exchange, call)
+        original = await self.require_restored_task_exchange(exchange, call)
         origin = CallOrigin(call.session_id, call.gateway_session)
         return original, CallAttempt(
-            call.call_id, build_task_approval_binding(call, original), original.caller, origin
+            call.call_id, build_task_call_binding(call, original), original.caller, origin
         )
 
-    async def restore_task_exchange(self, exchange: Exchange, call: GatewayCall) -> Exchange:
+    async def require_restored_task_exchange(self, exchange: Exchange, call: GatewayCall) -> Exchange:
         """Return the call's own request, with nobody on its line. Raises NotFound."""
-        headers, body = unpack_task_request(gateway_calls.decrypt_call_task_request(call))
+        headers, body = decode_stored_task_request(gateway_calls.decrypt_task_request_bytes(call))
         server = await self._registry.get_cached_or_load_server(call.server_id)
         if server is None:
             raise NotFound(f"The MCP server {call.server_id} no longer exists.")
@@ -244,22 +244,22 @@ class GatewayTasks:
 
 def has_tasks_capability(message: McpMessage) -> bool:
     """Say whether the client of a stateless message says that it knows tasks."""
-    extensions = message.declared_capabilities.get("extensions")
+    extensions = message.stateless_client_capabilities.get("extensions")
     return isinstance(extensions, dict) and TASKS in extensions
 
 
-def build_missing_capability_error(message: McpMessage) -> bytes:
+def build_missing_capability_response(message: McpMessage) -> bytes:
     """Return the answer to a client that asks about a task and does not say that it knows them."""
     required: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
     refusal_text = f"Declare the extension {TASKS} to ask about tasks."
-    return answers.build_error_response(message.id, MISSING_CAPABILITY, refusal_text, required)
+    return answers.encode_error_response(message.id, MISSING_CAPABILITY, refusal_text, required)
 
 
 async def discard_task_message(_: AsgiMessage) -> None:
     return
 
 
-def build_task_approval_binding(call: GatewayCall, original: Exchange) -> CallBinding:
+def build_task_call_binding(call: GatewayCall, original: Exchange) -> CallBinding:
     arguments = original.message.params.get("arguments")
     return CallBinding(
         original.caller_key.caller_actor,
@@ -285,7 +285,7 @@ def find_task_input_question(call: GatewayCall) -> ServerQuestion | None:
     if call.state != CallState.DONE or call.message is None:
         return None
     try:
-        return parse_stored_server_question(gateway_calls.decrypt_call_response(call))
+        return parse_server_question_or_none(gateway_calls.require_decrypted_call_response(call))
     except NotFound:
         return None
 
@@ -297,14 +297,14 @@ def build_task_result_fields(call: GatewayCall, message: McpMessage) -> dict[str
     if (question := find_task_input_question(call)) is not None:
         return {"status": "input_required", "inputRequests": question.requests}
     try:
-        response = msgspec.json.decode(gateway_calls.decrypt_call_response(call))
+        response = msgspec.json.decode(gateway_calls.require_decrypted_call_response(call))
     except (NotFound, msgspec.MsgspecError):
         at = call.started_at
         unknown_end_text = answers.describe_call_with_unknown_end(
             call.tool_name,
             "an unknown time" if at is None or isinstance(at, str) else instants.format_canonical_instant(at),
         )
-        response = msgspec.json.decode(answers.build_tool_error_response(message, unknown_end_text))
+        response = msgspec.json.decode(answers.encode_tool_error_response(message, unknown_end_text))
     if "error" in response:
         error = response["error"]
         unknown_end_text = str(error.get("message", "")) if isinstance(error, dict) else ""

@@ -15,7 +15,7 @@ from django.utils import timezone
 from coordinator.actions.mcp import tool_trials as actions
 from coordinator.client.mcp_methods import META_CAPABILITIES, META_CLIENT, META_VERSION
 from coordinator.edge.gateway.all_servers import encode_tool_name_header
-from coordinator.edge.gateway.approved_calls import classify_tool_call_response
+from coordinator.edge.gateway.approved_calls import classify_response_ok_or_error
 from coordinator.edge.gateway.call_limiter import CallLimiter
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.registry import ServerRegistry
@@ -29,7 +29,7 @@ from coordinator.identity.keys import KeyIdentity
 from coordinator.lib.asgi import Message
 from coordinator.lib.fair_queue import CALLER
 from coordinator.lib.threads import EdgeThreads
-from coordinator.mcp.gateway.limited_results import apply_result_limits_to_response
+from coordinator.mcp.gateway.limited_results import build_limited_result
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.gateway.tool_trials import ANSWER_WITHIN, ToolTrial, TrialOutcome
 from coordinator.mcp.protocol import messages
@@ -117,8 +117,10 @@ class ToolTrialRunner:
             return fail_trial(str(problem.detail), is_sent=False)
         milliseconds = (time.perf_counter() - began) * 1000
         limits = server.effective_limits_for_tool(trial.tool)
-        limited = await asyncio.to_thread(apply_result_limits_to_response, response, limits, NOT_STORED)
-        return TrialOutcome(classify_tool_call_response(response), limited.response, upstream_ms=milliseconds)
+        limited = await asyncio.to_thread(build_limited_result, response, limits, NOT_STORED)
+        return TrialOutcome(
+            classify_response_ok_or_error(response), limited.response, upstream_ms=milliseconds
+        )
 
     async def require_trial_allowed(self, trial: ToolTrial, server: UpstreamServer) -> None:
         """Raise where the call may not be sent after all: it had to wait for its server."""

@@ -35,7 +35,7 @@ from coordinator.edge.gateway.upstreams import (
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway.elicitation import (
     RequiredInput,
-    add_elicitation_to_stateless_call,
+    add_elicitation_capability_to_call,
     can_client_present_elicitation,
     parse_input_required_or_none,
 )
@@ -107,7 +107,7 @@ class UpstreamSender:
         try:
             answer = await self.send_upstream_call_once(exchange, body, line, recheck)
         except UpstreamSessionForgotten:
-            await self._links.replace_forgotten_upstream_session(exchange)
+            await self._links.relink_exchange_after_session_forgotten(exchange)
             await recheck()
             answer = await self.send_upstream_call_once(exchange, body, line, recheck)
         for _ in range(MAX_INPUT_ROUNDS):
@@ -159,9 +159,9 @@ class UpstreamSender:
 
         `with_client_capabilities_only`: the server may ask only what the client itself can answer.
         """
-        ids = SharedCallIds.create_call_ids_or_none(exchange, is_retry=is_retry)
+        ids = SharedCallIds.replacement_call_ids_or_none(exchange, is_retry=is_retry)
         if exchange.client is None and not with_client_capabilities_only:
-            body = add_elicitation_to_stateless_call(body)
+            body = add_elicitation_capability_to_call(body)
         answer = await self._upstreams.send_call_with_brake_recheck(
             exchange,
             ids.replace_call_ids_for_server(body) if ids else body,
@@ -180,7 +180,7 @@ class UpstreamSender:
         try:
             async with (
                 self._elicitations.build_call_elicitations(exchange, line) as questions,
-                self._server_requests.build_server_request_stream(exchange, line) as requests,
+                self._server_requests.intercept_server_requests_during_block(exchange, line) as requests,
             ):
 
                 async def take_message(data: bytes) -> bool:
@@ -208,7 +208,7 @@ class UpstreamSender:
         try:
             return await self.send_request_of_gateway_once(exchange, method, params)
         except UpstreamSessionForgotten:
-            await self._links.replace_forgotten_upstream_session(exchange)
+            await self._links.relink_exchange_after_session_forgotten(exchange)
             return await self.send_request_of_gateway_once(exchange, method, params)
 
     async def send_request_of_gateway_once(
@@ -232,7 +232,7 @@ class UpstreamSender:
                 ("Mcp-Protocol-Version", link.protocol_version if link else exchange.client.protocol_version)
             )
         number = create_request_id()
-        body = answers.build_json_rpc_request(number, method, params)
+        body = answers.encode_json_rpc_request(number, method, params)
         answer = await self._upstreams.send_message_to_server(
             exchange.server,
             headers,
@@ -255,7 +255,9 @@ class SharedCallIds:
     token: Any
 
     @classmethod
-    def create_call_ids_or_none(cls, exchange: Exchange, *, is_retry: bool = False) -> SharedCallIds | None:
+    def replacement_call_ids_or_none(
+        cls, exchange: Exchange, *, is_retry: bool = False
+    ) -> SharedCallIds | None:
         """Return new ids for a call; None where its client has the session for itself, or there is none.
 
         A call that goes on with answers is a request of its own, with another id than the first.
@@ -280,7 +282,7 @@ class SharedCallIds:
 
     def restore_progress_token(self, event: bytes) -> bytes:
         """Return what comes before the response as its client gets it: progress under the client's own token."""
-        data = sse.extract_event_data(event)
+        data = sse.extract_event_data_or_empty(event)
         if self.token is None or self.number.encode() not in data:
             return event
         try:
@@ -296,7 +298,7 @@ class SharedCallIds:
 
 def can_client_answer_required_input(exchange: Exchange, required: RequiredInput) -> bool:
     """Say whether the client answers itself what a server asks: it says that it can, or nothing else is asked."""
-    capabilities = exchange.message.declared_capabilities
+    capabilities = exchange.message.stateless_client_capabilities
     return not required.questions or all(
         can_client_present_elicitation(capabilities, mode) for mode in required.modes
     )

@@ -60,7 +60,7 @@ class UpstreamSessions:
             exchange, client=await self.relink_client_to_upstream_session(exchange, exchange.client)
         )
 
-    async def replace_forgotten_upstream_session(self, exchange: Exchange) -> None:
+    async def relink_exchange_after_session_forgotten(self, exchange: Exchange) -> None:
         """Have a session begun in place of one that its server forgot.
 
         Raises UpstreamSessionLost at a server's own endpoint, where that is its client's to do, and UpstreamFailed.
@@ -78,7 +78,7 @@ class UpstreamSessions:
     async def end_session_and_build_lost_error(self, exchange: Exchange) -> UpstreamSessionLost:
         """End the client's session, which its server forgot; return the error for the client."""
         assert exchange.client is not None
-        await self._clients.end_client_session(exchange.client)
+        await self._clients.end_client_and_timeline_session(exchange.client)
         exchange.is_sent = False
         return UpstreamSessionLost()
 
@@ -98,7 +98,7 @@ class UpstreamSessions:
         session_key = known_client.session_id, name
         try:
             async with self._beginning.setdefault(session_key, asyncio.Lock()):
-                client = await self._clients.reload_client_session(known_client)
+                client = await self._clients.require_reloaded_client_session(known_client)
                 if name in client.links and client.links[name] == known_client.links.get(name):
                     await self._clients.unlink_upstream_session(client, name)
                 elif name in client.links:
@@ -112,7 +112,7 @@ class UpstreamSessions:
         assert exchange.client is not None
         capabilities = copy_capabilities_adding_elicitation(exchange.client.capabilities)
         session = await self.negotiate_upstream_session(exchange, capabilities)
-        return await self._clients.link_upstream_session(
+        return await self._clients.save_upstream_session_link(
             exchange.client, exchange.server.name, session.upstream_session, session.protocol_version
         )
 
@@ -151,7 +151,7 @@ class UpstreamSessions:
             "clientInfo": {"name": "signalbox", "version": "1"} | exchange.client.client,
         }
         headers = [BOTH, ("Content-Type", "application/json")]
-        body = answers.build_json_rpc_request("signalbox-begin", "initialize", params)
+        body = answers.encode_json_rpc_request("signalbox-begin", "initialize", params)
         answer = await self.send_gateway_message_to_server(exchange, headers, body)
         try:
             response = await read_response_to_gateway_request(answer, "signalbox-begin")
@@ -163,7 +163,7 @@ class UpstreamSessions:
         if not isinstance(version, str):
             raise UpstreamFailed("refused to begin a session")
         headers.append(("Mcp-Protocol-Version", version))
-        begun = answers.build_notification("notifications/initialized", {})
+        begun = answers.encode_notification("notifications/initialized", {})
         initialize_answer = await self.send_gateway_message_to_server(
             exchange, headers, begun, session=session
         )
@@ -196,7 +196,7 @@ class UpstreamSessions:
         meta = {"_meta": exchange.message.meta}
         headers = [BOTH, ("Content-Type", "application/json"), ("Mcp-Protocol-Version", STATELESS)]
         headers.append(("Mcp-Method", "server/discover"))
-        body = answers.build_json_rpc_request("signalbox-discover", "server/discover", meta)
+        body = answers.encode_json_rpc_request("signalbox-discover", "server/discover", meta)
         answer = await self.send_gateway_message_to_server(exchange, headers, body)
         try:
             response = await read_response_to_gateway_request(answer, "signalbox-discover")

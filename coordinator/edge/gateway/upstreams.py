@@ -249,7 +249,7 @@ class UpstreamClient:
                 break
             answer.close()
             if is_last:
-                await self._tokens.record_rejected_token(token)
+                await self._tokens.record_token_requiring_sign_in(token)
                 raise UpstreamFailed("rejected a new access token; a person must sign in again on its page")
             token = await self._tokens.get_or_renew_access_token(
                 server, caller, rejected=token.access_token, person=person
@@ -390,7 +390,7 @@ async def relay_events_before_response(
     try:
         async for event in iterate_upstream_sse_events(answer):
             position.update_position_from_event(event)
-            data = sse.extract_event_data(event)
+            data = sse.extract_event_data_or_empty(event)
             response = match_response_to_request_id(data, number) if data else None
             if response is not None:
                 numbered_data = add_missing_response_id(response, number)

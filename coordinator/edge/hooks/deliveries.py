@@ -41,7 +41,7 @@ class HookDelivery:
 BY_THE_AGENT = HookDelivery()
 
 
-def parse_hook_delivery(headers: Headers) -> HookDelivery:
+def parse_hook_delivery_or_default(headers: Headers) -> HookDelivery:
     """Return how a hook is delivered; headers that make no sense count as missing."""
     delivery_header = headers.get(ID)
     if delivery_header is None or not _ID.fullmatch(delivery_header):

@@ -32,7 +32,7 @@ from coordinator.edge.hooks.pending_hooks import HookApprovalWaiter
 from coordinator.edge.hooks.recorder import HookRecorder
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
-from coordinator.edge.http.client_addresses import client_network_or_address, get_client_address
+from coordinator.edge.http.client_addresses import client_network_or_address, get_client_address_and_scheme
 from coordinator.edge.http.messages import Headers, get_edge_operation_of_request, get_request_headers
 from coordinator.edge.policy.brake_gate import BrakeGate
 from coordinator.edge.policy.rulings import BUDGETS_UNREAD, UNREAD, PolicyRulings, build_brake_ruling
@@ -146,7 +146,7 @@ class HookEndpoint:
         """
         admission = await self.admit_hook_caller(call, scope)
         with self._bodies.open_empty_body_reservation(f"key:{admission.caller.id}") as reservation:
-            request = await self.receive_hook_request(call, admission, reservation, scope, receive)
+            request = await self.read_hook_request(call, admission, reservation, scope, receive)
             if call.delivery.age is not None:  # its agent has gone on
                 call.late, call.ruling = True, NO_OPINION
                 await self.record_hook_delivered_too_late(request, call.delivery.denied)
@@ -165,7 +165,7 @@ class HookEndpoint:
 
     # --- parse --------------------------------------------------------------------------------------------
 
-    async def receive_hook_request(
+    async def read_hook_request(
         self,
         call: GuardedCall,
         admission: Admission,
@@ -180,7 +180,7 @@ class HookEndpoint:
             call, reservation, scope, receive, get_edge_operation_of_request(scope).body.key
         )
         if is_query_parameter_on(scope, "skill_hook"):
-            hook = call.hook = self.dialect.copy_hook_with_separate_shell_lines(hook)
+            hook = call.hook = self.dialect.copy_hook_marking_separate_lines(hook)
         return HookRequest(
             hook,
             admission,
@@ -228,12 +228,14 @@ class HookEndpoint:
         call.unread = call.hook.unread
         return call.hook, len(call.body)
 
-    async def read_unauthenticated_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
+    async def read_unauthenticated_hook_into_call(
+        self, call: GuardedCall, scope: Scope, receive: Receive
+    ) -> None:
         """Read the hook of a caller without a valid key, as far as a stranger may send.
 
         Raises as `read_hook_body` does.
         """
-        sender = f"address:{client_network_or_address(get_client_address(scope).address)}"
+        sender = f"address:{client_network_or_address(get_client_address_and_scheme(scope).address)}"
         with self._bodies.open_empty_body_reservation(sender) as reservation:
             await self.read_hook_body(call, reservation, scope, receive, STRANGER)
 
@@ -269,13 +271,15 @@ class HookEndpoint:
         request.is_decided = ruling.decision != OBSERVE or hook.name in self.dialect.prompts
         call.ruling = stricter_ruling(
             ruling,
-            self._rulings.find_cached_brake_ruling(request.possible_agent_names, request.where.hostname),
+            self._rulings.cached_brake_ruling_or_default(
+                request.possible_agent_names, request.where.hostname
+            ),
         )
         return ruling
 
     async def build_timed_call_of_hook(self, request: HookRequest) -> TimedCall:
         """Return the call as its session's events name it. Raises ServiceBusy."""
-        hook, call = request.hook, await self.get_or_build_hook_call_request(request)
+        hook, call = request.hook, await self.get_or_build_tool_call(request)
         # A hook that names no call, at which the agent asks its person, comes after the one that reported the call.
         is_recorded = call.call_id is None and hook.name in self.dialect.prompts
         return TimedCall(
@@ -377,13 +381,13 @@ class HookEndpoint:
         """Write a hook whose agent has gone on, with why its call was not let run (`denied`)."""
         await self._recorder.record_hook_events(request.hook, request.where, request.size)
         if denied is not None and request.is_call:
-            await self.record_result_of_denied_call(request, denied)
+            await self.record_denial_as_call_result(request, denied)
         else:
             await self.record_call_end_without_hook(request)
 
-    async def record_result_of_denied_call(self, request: HookRequest, reason: str) -> None:
+    async def record_denial_as_call_result(self, request: HookRequest, reason: str) -> None:
         """Write the result of a call that does not run, as no hook will report it."""
-        hook, call = request.hook, await self.get_or_build_hook_call_request(request)
+        hook, call = request.hook, await self.get_or_build_tool_call(request)
         if call.call_id is not None:
             denied = self.dialect.build_denied_call_result_event(hook, call.session_id, call.call_id, reason)
             await self._recorder.write_hook_events(hook, [denied], 0, request.caller)
@@ -404,7 +408,7 @@ class HookEndpoint:
             request.hook, request.where, within=DECIDE_WITHIN
         )
 
-    async def get_or_build_hook_call_request(self, request: HookRequest) -> ToolCallRequest:
+    async def get_or_build_tool_call(self, request: HookRequest) -> ToolCallRequest:
         """Return the call that the hook asks about. Raises as `get_or_create_session_of_hook` does."""
         if request.call is None:
             session = await self.get_or_create_session_of_hook(request)
@@ -439,7 +443,7 @@ class HookEndpoint:
                     reply = await self.await_brake_release_or_build_denial(call, request, ruling) or reply
         if reply is not None and reply.denial is not None:
             with contextlib.suppress(SignalboxError):  # what was decided goes out all the same
-                await self.record_result_of_denied_call(request, reply.denial)
+                await self.record_denial_as_call_result(request, reply.denial)
         else:
             await self.record_call_end_without_hook(request)
         return await self.consume_session_notes_into_reply(call, request, reply)
@@ -481,10 +485,10 @@ class HookEndpoint:
         session = await self.get_or_create_session_of_hook(request)
         if session.driven and ruling.decision == OBSERVE:
             return None  # its runner is asked, and puts the question before people in the agent's own words
-        call = await self.get_or_build_hook_call_request(request)
+        call = await self.get_or_build_tool_call(request)
         if ruling.decision in {ALLOW, DENY}:
             record_ruling = functools.partial(
-                tool_calls.record_policy_ruling,
+                tool_calls.audit_policy_ruling,
                 call,
                 ruling,
                 actor=request.caller.caller_actor,
@@ -503,7 +507,7 @@ class HookEndpoint:
                 reply = self.dialect.build_undecided_call_reply(request.hook.name, ruling, reason)
                 if reply is not None and reply.denial is not None:
                     with contextlib.suppress(SignalboxError):
-                        await self.record_result_of_denied_call(request, reply.denial)
+                        await self.record_denial_as_call_result(request, reply.denial)
             raise
 
     async def await_verdict_and_build_reply(
@@ -559,7 +563,7 @@ class HookEndpoint:
             text = await self._notes.consume_session_notes(
                 session.session_id, through, given_to=request.sent_as
             )
-            return self.dialect.add_model_note_to_reply(request.hook, reply, text) if text else reply
+            return self.dialect.copy_reply_with_model_note(request.hook, reply, text) if text else reply
         except Exception as problem:  # what was decided goes out all the same
             log.warning("A hook %s is answered without its note: %s", request.hook.name, str(problem).strip())
             return reply

@@ -24,7 +24,7 @@ from coordinator.edge.hooks.deliveries import (
     ID,
     HookDelivery,
     HookKeepAlive,
-    parse_hook_delivery,
+    parse_hook_delivery_or_default,
 )
 from coordinator.edge.http.messages import ClientDisconnected, get_request_headers, send_json
 from coordinator.edge.policy.rulings import PolicyRulings
@@ -73,7 +73,9 @@ class GuardedEndpoint(Protocol):
     ) -> AgentReply | None:
         """Return the hook's answer, None for no opinion."""
 
-    async def read_unauthenticated_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
+    async def read_unauthenticated_hook_into_call(
+        self, call: GuardedCall, scope: Scope, receive: Receive
+    ) -> None:
         """Read the hook into `call`."""
 
 
@@ -96,14 +98,14 @@ class HookGuard:
         """Take one hook in and answer it; empty, which leaves everything to the agent, unless policy speaks."""
         call = GuardedCall()
         try:
-            call.delivery = parse_hook_delivery(get_request_headers(scope))
+            call.delivery = parse_hook_delivery_or_default(get_request_headers(scope))
         except Exception:
             log.exception("It cannot be told how a hook was delivered")
         if call.delivery.sent_as is None:
             answer = await self.decide_hook_answer(call, scope, receive)
             await send_hook_answer(send, answer, self.build_hook_answer_headers(call))
             return
-        keep_alive = HookKeepAlive(send, functools.partial(self.build_pending_request_headers, call))
+        keep_alive = HookKeepAlive(send, functools.partial(self.pending_request_headers_or_none, call))
         try:
             async with keep_alive:
                 answer = await self.decide_hook_answer(call, scope, receive)
@@ -138,7 +140,7 @@ class HookGuard:
         ):
             raise problem
         if not is_unknown_caller_refusal(call, problem):
-            reply = await self.read_hook_and_build_fallback(call, problem, scope, receive)
+            reply = await self.build_fallback_reply_or_none(call, problem, scope, receive)
         if reply is not None:
             return reply.answer
         # What a person must fix, or what is lost, is reported by its status; any other problem leaves the call to the
@@ -148,7 +150,7 @@ class HookGuard:
             raise problem
         return None
 
-    def build_pending_request_headers(self, call: GuardedCall) -> list[tuple[bytes, bytes]] | None:
+    def pending_request_headers_or_none(self, call: GuardedCall) -> list[tuple[bytes, bytes]] | None:
         """Return what the line of a waiting call says of it; None for one that nobody is asked about yet."""
         if call.ruling is None or call.hook is None or call.late:
             return None
@@ -178,7 +180,7 @@ class HookGuard:
             log.exception("It cannot be told which calls are held")
         return headers
 
-    async def read_hook_and_build_fallback(
+    async def build_fallback_reply_or_none(
         self, call: GuardedCall, problem: Exception | None, scope: Scope, receive: Receive
     ) -> AgentReply | None:
         """Return the answer to a call that the endpoint has none for. Never raises."""
@@ -186,14 +188,14 @@ class HookGuard:
             return None
         try:
             if not call.reading:
-                await self.read_hook_or_log_failure(call, scope, receive)
+                await self.fill_call_hook_or_log(call, scope, receive)
             if call.hook is not None and not self._dialect.is_call_hook(call.hook):
                 return None
             if call.ruling is None:
                 await self._rulings.refresh_policy_rules()
             # Which hook about a call it is, None for one that may be any other, and what policy says at worst.
             name = call.hook.name if call.hook is not None else self._dialect.guess_call_hook_name(call.body)
-            ruling = call.ruling or self.find_strictest_hook_ruling(call)
+            ruling = call.ruling or self.strictest_hook_ruling(call)
             if problem is not None and call.hook is not None and name is not None:
                 log_undecided_hook(call.hook, problem)
             fallback_reason = describe_unanswered_call_for_person(problem, ruling)
@@ -214,14 +216,14 @@ class HookGuard:
             log.exception("A hook is denied because Signalbox met an error")
             return self._last_resort
 
-    async def read_hook_or_log_failure(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
+    async def fill_call_hook_or_log(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
         try:
             async with asyncio.timeout(LATE):
-                await self._endpoint.read_unauthenticated_hook(call, scope, receive)
+                await self._endpoint.read_unauthenticated_hook_into_call(call, scope, receive)
         except Exception as problem:
             log.warning("A hook cannot be read: %s", str(problem).strip())
 
-    def find_strictest_hook_ruling(self, call: GuardedCall) -> Ruling:
+    def strictest_hook_ruling(self, call: GuardedCall) -> Ruling:
         """Return the strictest that policy may say of the call and of the shell lines that run as part of it."""
         partial_call = self.build_partial_call(call)
         worst = self._rulings.find_strictest_possible_ruling(partial_call)

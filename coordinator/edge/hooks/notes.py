@@ -46,12 +46,12 @@ class PendingNotes:
         """Read again for whom notes wait, where one was written or handed over."""
         if any(change.topic == TOPIC for change in batch):
             self._until = 0.0
-            self.start_loading_sessions_with_notes()
+            self.get_or_start_notes_load()
 
     async def has_notes_for_any_session(self) -> bool:
         """Say whether a note waits for anybody."""
         if self._until <= asyncio.get_running_loop().time():
-            await asyncio.wait([self.start_loading_sessions_with_notes()], timeout=WITHIN)
+            await asyncio.wait([self.get_or_start_notes_load()], timeout=WITHIN)
         return bool(self._waiting)
 
     async def consume_session_notes(
@@ -84,7 +84,7 @@ class PendingNotes:
             first()
             taking.cancel()
 
-    async def consume_session_notes_into_response(
+    async def consume_notes_into_call_response(
         self, session_id: str, through: str, response: bytes, event: bytes | None
     ) -> tuple[bytes, bytes | None]:
         """Return a call's response with the notes of its session, and without its event where it carries any."""
@@ -98,7 +98,7 @@ class PendingNotes:
         body_with_notes = append_text_to_tool_result(response, text) if text else None
         return (response, event) if body_with_notes is None else (body_with_notes, None)
 
-    def start_loading_sessions_with_notes(self) -> asyncio.Task[None]:
+    def get_or_start_notes_load(self) -> asyncio.Task[None]:
         if self._reading is None or self._reading.done():
             self._reading = asyncio.ensure_future(self.cache_session_ids_with_notes())
         return self._reading

@@ -99,7 +99,7 @@ class HookApprovalWaiter:
             call_request = replace(call_request, waiter=uuid.uuid4().hex)
             taken_calls = [call_id for hook, call_id in self._calls if hook == call_request.hook_name]
             call_request = await self._threads.run_in_thread(
-                tool_calls.attach_pending_call_id, call_request, taken_calls
+                tool_calls.copy_request_with_call_id, call_request, taken_calls
             )
             calls = [(call_request.hook_name, call_request.call_id)] if call_request.call_id else []
             self._calls.update(calls)
@@ -155,7 +155,7 @@ class HookApprovalWaiter:
             raise ClientDisconnected
         now = timezone.now()
         settled_verdict = await self._threads.run_in_thread(
-            tool_calls.consume_call_verdict, settled["request_id"], call_request, actor=waiter.by, now=now
+            tool_calls.try_consume_call_verdict, settled["request_id"], call_request, actor=waiter.by, now=now
         )
         return settled_verdict or not settled["allowed"]
 
@@ -166,15 +166,15 @@ class HookApprovalWaiter:
             settled = await self.wait_for_hook_request_decision(row, call_request, waiter)
             await waiter.still_allowed()
         except asyncio.CancelledError:  # the line is dead, and the server will not wait until we have noticed
-            self.close_hook_request_in_background(row, waiter, GONE)
+            self.create_close_hook_request_task(row, waiter, GONE)
             raise
         except Unauthorized:
             await asyncio.wait(
-                [self.close_hook_request_in_background(row, waiter, KEY_OVER)], timeout=LEAVE_WITHIN
+                [self.create_close_hook_request_task(row, waiter, KEY_OVER)], timeout=LEAVE_WITHIN
             )
             raise
         except Exception:
-            self.close_hook_request_in_background(row, waiter, BROKEN)
+            self.create_close_hook_request_task(row, waiter, BROKEN)
             raise
         if settled is not None and settled["status"] != "elsewhere":
             return settled
@@ -192,14 +192,14 @@ class HookApprovalWaiter:
             shared_request = await self._threads.run_in_thread(
                 tool_calls.find_call_question_answer, row.request_id, call_request, timezone.now()
             )
-            return shared_request or await self.defer_hook_request_if_outlasting(
+            return shared_request or await self.defer_outlasting_request_or_silence(
                 row, waiter, f"Nobody answered in Signalbox within {waiter.wait:.0f} s."
             )
         if settled is None and not has_caller_gone and waiter.outlasts:
-            pending_hook = await self.defer_hook_request_if_outlasting(row, waiter, RESTART)
+            pending_hook = await self.defer_outlasting_request_or_silence(row, waiter, RESTART)
             if pending_hook is not SILENCE:
                 return pending_hook
-        leaving = self.close_hook_request_in_background(
+        leaving = self.create_close_hook_request_task(
             row, waiter, ELSEWHERE if settled else GONE if has_caller_gone else RESTARTED
         )
         await asyncio.wait([leaving], timeout=LEAVE_WITHIN)
@@ -209,7 +209,7 @@ class HookApprovalWaiter:
             raise ServiceRestarting(RESTART)
         return TERMINAL
 
-    async def defer_hook_request_if_outlasting(
+    async def defer_outlasting_request_or_silence(
         self, row: PermissionRequest, waiter: HookWaiter, reason: str
     ) -> Settled:
         """Record that the agent is asked to wait, where its request outlasts this hook; else return SILENCE."""
@@ -239,7 +239,7 @@ class HookApprovalWaiter:
         finally:
             self._sharing -= Counter([row.request_id])
 
-    def close_hook_request_in_background(
+    def create_close_hook_request_task(
         self, row: PermissionRequest, waiter: HookWaiter, reason: str
     ) -> asyncio.Future[None]:
         """Have the card closed, whatever becomes of the hook meanwhile; once done, it is."""
@@ -257,7 +257,7 @@ class HookApprovalWaiter:
         now = timezone.now()
         try:
             await self._threads.run_in_thread(
-                tool_calls.withdraw_call_question,
+                tool_calls.withdraw_call_question_if_open,
                 row.request_id,
                 actor=waiter.by,
                 reason=reason,

@@ -43,7 +43,7 @@ from coordinator.sessions.reports import (
     MODEL_REQUEST,
     RecordedHookSession,
     SessionLocation,
-    is_reported_by_runner,
+    is_runner_reported_event_type,
 )
 
 log = logging.getLogger(__name__)
@@ -134,19 +134,19 @@ class HookRecorder:
             else self.build_hook_events_without_database(hook, cached_session, ruling)
         )
         if events is None:
-            return await self.await_hook_write_briefly(
+            return await self.await_hook_write_result_briefly(
                 hook,
                 self.record_hook_needing_database(
                     hook, location, size, ruling, read_back=read_back, known_session=cached_session
                 ),
             )
         if events and size < SLOW_TO_PREPARE and hook.session not in self._lost:
-            return await self.write_hook_events_directly(hook, events, size, location.by, read_back)
-        return await self.await_hook_write_briefly(
+            return await self.enqueue_and_await_hook_write(hook, events, size, location.by, read_back)
+        return await self.await_hook_write_result_briefly(
             hook, self.write_lost_hooks_and_events(hook, events, size, location.by, read_back)
         )
 
-    async def write_hook_events_directly(
+    async def enqueue_and_await_hook_write(
         self,
         hook: AgentHook,
         events: list[NewEvent],
@@ -160,19 +160,23 @@ class HookRecorder:
                 events, deadline=time.monotonic() + WRITE_WITHIN, size=size, read_back=read_back
             )
         except (ServiceBusy, QuotaReached):
-            return await self.await_hook_write_briefly(
+            return await self.await_hook_write_result_briefly(
                 hook, self.write_lost_hooks_and_events(hook, events, size, key, read_back)
             )
         is_answered = False
         try:
-            is_answered = await self._writer.wait_until_job_answered(job, within=settings.HOOK_ANSWER_AFTER)
+            is_answered = await self._writer.wait_and_check_job_answered(
+                job, within=settings.HOOK_ANSWER_AFTER
+            )
         finally:
             if not is_answered:  # or the waiting caller was cancelled
                 self.start_hook_write(hook, self.wait_for_hook_write_job(hook, job, key))
         if not is_answered:
             return None
         if job.is_refused:
-            return await self.await_hook_write_briefly(hook, self.wait_for_hook_write_job(hook, job, key))
+            return await self.await_hook_write_result_briefly(
+                hook, self.wait_for_hook_write_job(hook, job, key)
+            )
         return job.read_values
 
     async def wait_for_hook_write_job(self, hook: AgentHook, job: WriteJob, key: KeyIdentity | None) -> Any:
@@ -283,7 +287,7 @@ class HookRecorder:
     def store_subscription_limits_of_hook(self, hook: AgentHook, location: SessionLocation) -> None:
         """Keep the limits of a subscription that the hook brings along. Called by the writing thread."""
         now = timezone.now()
-        line = self.dialect.read_attached_usage_limits(hook, now)
+        line = self.dialect.find_hook_usage_limit_line(hook, now)
         at = instants.parse_instant_or_none(line.at) if line is not None else None
         if line is not None and at is not None:
             limits.record_subscription_limit_readings(
@@ -295,7 +299,7 @@ class HookRecorder:
     ) -> None:
         """Have events of the hook's session written; returns when they are, or a moment later."""
         if events:
-            await self.await_hook_write_briefly(
+            await self.await_hook_write_result_briefly(
                 hook, self.write_lost_hooks_and_events(hook, list(events), size, key)
             )
 
@@ -308,7 +312,9 @@ class HookRecorder:
         task.add_done_callback(self._writing.discard)
         return task
 
-    async def await_hook_write_briefly(self, hook: AgentHook, work: Coroutine[Any, Any, T]) -> T | None:
+    async def await_hook_write_result_briefly(
+        self, hook: AgentHook, work: Coroutine[Any, Any, T]
+    ) -> T | None:
         """Have `work` done; return its result, or None after `HOOK_ANSWER_AFTER`. Raises what refused it by then."""
         task = self.start_hook_write(hook, work)
         await asyncio.wait([task], timeout=settings.HOOK_ANSWER_AFTER)
@@ -441,7 +447,7 @@ class HookRecorder:
                 )
             )
         if piece is not None:
-            text = sessions.store_piece_or_complete_message(session_id, piece)
+            text = sessions.store_piece_or_pop_message(session_id, piece)
             return (
                 [dialect.build_complete_message_event(hook, session_id, piece.message_id, text)]
                 if text
@@ -496,4 +502,4 @@ def is_tool_result_without_call_id(event: NewEvent) -> bool:
 
 def drop_events_reported_by_runner(events: list[NewEvent]) -> list[NewEvent]:
     """Return the events that the runner that drives the agent does not report."""
-    return [event for event in events if not is_reported_by_runner(event.event_type, event.role)]
+    return [event for event in events if not is_runner_reported_event_type(event.event_type, event.role)]

@@ -22,18 +22,18 @@ from django.http.cookie import parse_cookie
 from django.utils import timezone
 
 from coordinator.actions.people import keys
-from coordinator.api.auth import parse_request_api_key, require_local_caller, require_non_browser_request
-from coordinator.edge.http.client_addresses import get_client_address, is_forwarded_by_proxy
+from coordinator.api.auth import parse_api_key_or_none, require_local_caller, require_non_browser_request
+from coordinator.edge.http.client_addresses import get_client_address_and_scheme, has_forwarding_headers
 from coordinator.edge.http.messages import (
     Headers,
-    decode_headers,
     get_edge_operation_of_request,
     get_request_headers,
+    header_texts_by_name,
 )
 from coordinator.errors import Forbidden, SignalboxError, Unauthorized
 from coordinator.feed.reader import FeedChange
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyEnded, KeyIdentity
-from coordinator.identity.roles import highest_role
+from coordinator.identity.roles import highest_role_of_user
 from coordinator.identity.scopes import SCOPES
 from coordinator.identity.session_store import SessionStore
 from coordinator.identity.viewers import Viewer
@@ -130,11 +130,11 @@ class Authenticator:
         `in_query` also takes the key as `?api_key=`, for EventSource, which cannot send headers.
         """
         if not settings.API_AUTH:
-            plain_headers = decode_headers(headers)
-            require_local_caller(plain_headers.get("host", ""), plain_headers, is_forwarded_by_proxy(scope))
+            plain_headers = header_texts_by_name(headers)
+            require_local_caller(plain_headers.get("host", ""), plain_headers, has_forwarding_headers(scope))
             return LOCAL_PROGRAM
-        raw = parse_request_api_key(
-            get_header_text(headers, b"authorization"), get_header_text(headers, b"x-api-key")
+        raw = parse_api_key_or_none(
+            find_header_text(headers, b"authorization"), find_header_text(headers, b"x-api-key")
         )
         if raw is None and in_query:
             query = parse_qs(scope["query_string"].decode("latin-1"))
@@ -144,9 +144,9 @@ class Authenticator:
                 "An API key is needed: send it as `Authorization: Bearer sbx_…` or `X-API-Key`."
             )
         key = raw
-        source = get_client_address(scope).address
+        source = get_client_address_and_scheme(scope).address
         identity = await self._keys.get_or_authenticate(
-            key, lambda: self._threads.run_in_thread(authenticate_api_key_in_database, key, source)
+            key, lambda: self._threads.run_in_thread(require_api_key_in_database, key, source)
         )
         if identity.expires_at is not None and identity.expires_at <= timezone.now():
             raise KeyEnded("This API key has expired.")
@@ -166,7 +166,7 @@ class Authenticator:
         Where no key is asked for, no browser is let in: what is held may do something, such as claim a run.
         """
         if not settings.API_AUTH:
-            require_non_browser_request(decode_headers(headers))
+            require_non_browser_request(header_texts_by_name(headers))
         return await self.authenticate_and_build_admission(
             functools.partial(
                 self.authenticate_api_key_caller, scope, headers, *get_edge_operation_of_request(scope).scopes
@@ -196,27 +196,27 @@ class Authenticator:
         """
         headers = get_request_headers(scope)
         with contextlib.suppress(Unauthorized, Forbidden):
-            return f"person:{(await self.authenticate_session_cookie(headers)).user_id}"
-        offered = parse_request_api_key(
-            get_header_text(headers, b"authorization"), get_header_text(headers, b"x-api-key")
+            return f"person:{(await self.require_viewer_by_session_cookie(headers)).user_id}"
+        offered = parse_api_key_or_none(
+            find_header_text(headers, b"authorization"), find_header_text(headers, b"x-api-key")
         )
         if settings.API_AUTH and offered is None:
             return None
         return f"key:{(await self.authenticate_api_key_caller(scope, headers, *SCOPES)).id}"
 
-    async def authenticate_session_cookie(self, headers: Headers) -> Viewer:
+    async def require_viewer_by_session_cookie(self, headers: Headers) -> Viewer:
         """Return the person whose session cookie came along. Raises Unauthorized or Forbidden."""
-        cookies = parse_cookie(get_header_text(headers, b"cookie") or "")
+        cookies = parse_cookie(find_header_text(headers, b"cookie") or "")
         session_key = cookies.get(settings.SESSION_COOKIE_NAME)
         if not session_key or "\x00" in session_key:
             raise Unauthorized("Sign in first.")
         viewer = await self._people.get_or_authenticate(
-            session_key, lambda: self._threads.run_in_thread(require_viewer_of_session, session_key)
+            session_key, lambda: self._threads.run_in_thread(require_viewer_of_login_session, session_key)
         )
         CALLER.set(f"person:{viewer.user_id}")
         return viewer
 
-    async def set_request_caller(self, scope: Scope) -> None:
+    async def set_caller_context_variable(self, scope: Scope) -> None:
         """Set CALLER to the sender of a request, where it can be identified, without refusing any request.
 
         A sender without valid credentials stays an address, which the endpoint refuses. So does one that cannot be
@@ -224,11 +224,11 @@ class Authenticator:
         """
         headers = get_request_headers(scope)
         with contextlib.suppress(SignalboxError, DatabaseError, InterfaceError, ThreadsClosed):
-            raw = parse_request_api_key(
-                get_header_text(headers, b"authorization"), get_header_text(headers, b"x-api-key")
+            raw = parse_api_key_or_none(
+                find_header_text(headers, b"authorization"), find_header_text(headers, b"x-api-key")
             )
             if raw is None:
-                await self.authenticate_session_cookie(headers)
+                await self.require_viewer_by_session_cookie(headers)
             elif key_id := await self._ids.get_or_authenticate(
                 raw, lambda: self._threads.run_in_thread(keys.find_api_key_id, raw)
             ):
@@ -292,12 +292,12 @@ class Admission:
                     task.cancel()
 
 
-def get_header_text(headers: Headers, name: bytes) -> str | None:
+def find_header_text(headers: Headers, name: bytes) -> str | None:
     value = headers.get(name)
     return None if value is None else value.decode("latin-1")
 
 
-def authenticate_api_key_in_database(raw: str, source: str) -> KeyIdentity:
+def require_api_key_in_database(raw: str, source: str) -> KeyIdentity:
     return keys.authenticate_api_key(raw, timezone.now(), source=source)
 
 
@@ -305,13 +305,13 @@ def record_out_of_scope_call(identity: KeyIdentity, wanted_scopes: tuple[str, ..
     keys.record_out_of_scope_use(identity, wanted_scopes, attempt, timezone.now())
 
 
-def require_viewer_of_session(session_key: str) -> Viewer:
+def require_viewer_of_login_session(session_key: str) -> Viewer:
     request = HttpRequest()
     request.session = SessionStore(session_key)
     user = get_user(request)
     if not user.is_authenticated or user.pk is None:
         raise Unauthorized("Sign in first.")
-    role = highest_role(user)
+    role = highest_role_of_user(user)
     if role is None:
         raise Forbidden("Your account has no role yet. Ask an admin for one.")
     return Viewer(int(user.pk), user.get_username(), role)

@@ -77,9 +77,9 @@ class RequestBodies:
         while len(arriving) > most and (slowest := next(iter(arriving))).began < now - BODY_GRACE_SECONDS:
             self.abort_slow_body(slowest, now)
         if self._count > ARRIVING_IN_ALL:
-            self.abort_slow_body(self.find_oldest_body_of_busiest_sender(), now)
+            self.abort_slow_body(self.oldest_body_of_busiest_sender(), now)
 
-    def find_oldest_body_of_busiest_sender(self) -> BodyReservation:
+    def oldest_body_of_busiest_sender(self) -> BodyReservation:
         most = max(self._arriving, key=lambda sender: len(self._arriving[sender]))
         return next(iter(self._arriving[most]))
 
@@ -140,7 +140,7 @@ class BodyReservation:
         if declared.isdigit() and int(declared) > limit.sent:
             raise RequestTooLarge(f"The body is larger than {limit.sent} bytes.")
         chunks: list[bytes] = []
-        await self.receive_body_chunks(receive, limit, chunks.append)
+        await self.receive_body_into_callback(receive, limit, chunks.append)
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         encoding = headers.get(b"content-encoding", b"").strip().lower()
         if encoding in PLAIN and len(body) < SLOW_TO_DECODE:
@@ -156,7 +156,7 @@ class BodyReservation:
         self.grow_body_reservation(max(0, becomes - self.size))
         return body
 
-    async def receive_body_chunks(
+    async def receive_body_into_callback(
         self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]
     ) -> None:
         """Give each piece of the body to `keep` as it arrives.
@@ -169,13 +169,13 @@ class BodyReservation:
             async with asyncio.timeout(limit.seconds) as self.clock:
                 self._bodies.register_body_and_abort_slow(self)
                 try:
-                    await self.forward_body_chunks(receive, limit, keep)
+                    await self.pass_body_chunks_to_callback(receive, limit, keep)
                 finally:
                     self._bodies.unregister_arriving_body(self)
         except TimeoutError:
             raise RequestTimedOut(TOO_SLOW) from None
 
-    async def forward_body_chunks(
+    async def pass_body_chunks_to_callback(
         self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]
     ) -> None:
         more = True

@@ -10,7 +10,7 @@ from typing import IO
 
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
 from coordinator.edge.http.bridge import IncompleteBody
-from coordinator.edge.http.client_addresses import client_network_or_address, get_client_address
+from coordinator.edge.http.client_addresses import client_network_or_address, get_client_address_and_scheme
 from coordinator.edge.http.messages import ClientDisconnected
 from coordinator.errors import RequestTooLarge, SignalboxError
 from coordinator.identity.declarations import body_allowance_of_url
@@ -72,7 +72,7 @@ async def receive_into_file(
     reservation: BodyReservation, receive: Receive, limit: BodyLimit, body: IO[bytes]
 ) -> None:
     try:
-        await reservation.receive_body_chunks(receive, limit, body.write)
+        await reservation.receive_body_into_callback(receive, limit, body.write)
     except ClientDisconnected:
         raise IncompleteBody from None
     except RequestTooLarge:
@@ -81,7 +81,7 @@ async def receive_into_file(
 
 
 def sender_key_of_client_address(scope: Scope) -> str:
-    return f"address:{client_network_or_address(get_client_address(scope).address)}"
+    return f"address:{client_network_or_address(get_client_address_and_scheme(scope).address)}"
 
 
 def build_too_large_error(limit: BodyLimit) -> RequestTooLarge:

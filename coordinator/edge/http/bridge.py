@@ -27,8 +27,8 @@ from django.db import InterfaceError, OperationalError
 
 from coordinator.edge.http.client_addresses import (
     FORWARDING_HEADERS,
-    get_client_address,
-    is_forwarded_by_proxy,
+    get_client_address_and_scheme,
+    has_forwarding_headers,
     is_trusted_proxy,
 )
 from coordinator.edge.http.concurrency import ConcurrencyLimit
@@ -107,7 +107,7 @@ class DjangoBridge:
         exchange = WsgiExchange(self.application, build_wsgi_environ(scope, body))
         watcher = asyncio.ensure_future(exchange.watch_for_disconnect(receive))
         try:
-            await self.pool.run_in_pool(exchange.run_wsgi_application, CALLER.get())
+            await self.pool.run_in_pool(exchange.run_wsgi_and_store_response, CALLER.get())
             if exchange.streaming:
                 await self.stream_wsgi_response(scope, exchange, send)
             else:
@@ -153,7 +153,7 @@ class WsgiExchange:
             pass
         self.disconnected.set()
 
-    def run_wsgi_application(self) -> None:
+    def run_wsgi_and_store_response(self) -> None:
         """Call the application; a plain answer is complete afterwards, a streamed one only begun."""
         if self.disconnected.is_set():
             raise ClientGone
@@ -202,7 +202,7 @@ class WsgiExchange:
             if self.disconnected.is_set():
                 raise ClientGone
             started_at = time.monotonic()
-            future = asyncio.run_coroutine_threadsafe(wrap_send_as_coroutine(send(message)), loop)
+            future = asyncio.run_coroutine_threadsafe(wrap_awaitable_in_coroutine(send(message)), loop)
             try:
                 future.result(GRACE)
             except (TimeoutError, OSError) as problem:
@@ -237,7 +237,7 @@ class WsgiExchange:
             close()
 
 
-async def wrap_send_as_coroutine(sending: Awaitable[None]) -> None:
+async def wrap_awaitable_in_coroutine(sending: Awaitable[None]) -> None:
     await sending
 
 
@@ -247,7 +247,7 @@ def build_wsgi_environ(scope: Scope, body: IO[bytes]) -> dict[str, Any]:
     The path comes from the raw bytes, so that one that is not UTF-8 arrives as it was sent. Names with an
     underscore are dropped: `X_Forwarded_For` must not pass for `X-Forwarded-For`.
     """
-    peer = get_client_address(scope)
+    peer = get_client_address_and_scheme(scope)
     server = scope.get("server") or ("localhost", 80)
     raw_path = scope.get("raw_path") or scope["path"].encode("utf-8")
     environ: dict[str, Any] = {
@@ -266,7 +266,7 @@ def build_wsgi_environ(scope: Scope, body: IO[bytes]) -> dict[str, Any]:
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
-        "signalbox.forwarded": is_forwarded_by_proxy(scope),
+        "signalbox.forwarded": has_forwarding_headers(scope),
         "signalbox.trace_id": scope.get("signalbox.trace_id"),
     }
     believed = is_trusted_proxy(str((scope.get("client") or ("",))[0]))

@@ -42,7 +42,7 @@ def is_trusted_proxy(address: str) -> bool:
     return is_in_trusted_networks(address, tuple(settings.TRUSTED_PROXIES))
 
 
-def is_forwarded_by_proxy(scope: dict[str, Any]) -> bool:
+def has_forwarding_headers(scope: dict[str, Any]) -> bool:
     """Say whether a proxy, ours or another, says that it passed this request on."""
     return any(name.lower() in FORWARDING_HEADERS for name, _value in scope["headers"])
 
@@ -52,15 +52,15 @@ def split_comma_separated_headers(headers: Iterable[Sequence[bytes]], name: byte
     return [part.strip() for part in joined.decode("latin-1").split(",") if part.strip()]
 
 
-def get_client_address(scope: dict[str, Any]) -> ClientAddress:
+def get_client_address_and_scheme(scope: dict[str, Any]) -> ClientAddress:
     """Return the peer of an ASGI HTTP scope: the nearest address that is not one of our own proxies. Found once."""
     peer: ClientAddress | None = scope.get(_PEER)
     if peer is None:
-        peer = scope[_PEER] = resolve_client_address_behind_proxies(scope)
+        peer = scope[_PEER] = resolve_client_address_and_scheme(scope)
     return peer
 
 
-def resolve_client_address_behind_proxies(scope: dict[str, Any]) -> ClientAddress:
+def resolve_client_address_and_scheme(scope: dict[str, Any]) -> ClientAddress:
     client = scope.get("client") or ("", 0)
     address, scheme = str(client[0]), str(scope.get("scheme", "http"))
     if not is_trusted_proxy(address):

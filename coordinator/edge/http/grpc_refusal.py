@@ -25,7 +25,7 @@ def build_http2_settings_frames() -> bytes:
     return build_http2_frame(SETTINGS, 0, 0, b"") + build_http2_frame(SETTINGS, ACK, 0, b"")
 
 
-def build_grpc_refusal_or_none(received: bytes) -> bytes | None:
+def grpc_refusal_if_headers_arrived(received: bytes) -> bytes | None:
     """Return the answer to the first request in what followed the preface; None while its headers have not come.
 
     Where they do not come at all (MOST_HEADER_BYTES), that the connection ends, and why.

@@ -43,7 +43,7 @@ def get_edge_operation_of_request(scope: Scope) -> EdgeOperation:
     return operation
 
 
-def decode_headers(headers: Headers) -> dict[str, str]:
+def header_texts_by_name(headers: Headers) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
 
 

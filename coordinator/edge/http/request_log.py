@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 
-from coordinator.edge.http.client_addresses import get_client_address, is_trusted_proxy
+from coordinator.edge.http.client_addresses import get_client_address_and_scheme, is_trusted_proxy
 from coordinator.lib import process_metrics as meters
 from coordinator.lib import trace
 from coordinator.lib.asgi import Message, Scope, Send
@@ -91,7 +91,7 @@ class ObservedRequest:
             "status": self._status or None,
             "ms": round(took * 1000, 1),
             "route": self._route,
-            "peer": get_client_address(self._scope).address,
+            "peer": get_client_address_and_scheme(self._scope).address,
         }
 
     def __str__(self) -> str:

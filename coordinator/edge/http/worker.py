@@ -78,7 +78,7 @@ class EdgeProtocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
         if self.http2 is None or self.refused:
             return
         self.http2 += data
-        answer = grpc_refusal.build_grpc_refusal_or_none(bytes(self.http2))
+        answer = grpc_refusal.grpc_refusal_if_headers_arrived(bytes(self.http2))
         if answer is not None:
             self.refused = True
             # Exporters try again and again.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from django.db import DatabaseError
 from django.utils import timezone
 
-from coordinator.actions.sessions.events import add_missing_event_contexts
+from coordinator.actions.sessions.events import add_contexts_missing_in_range
 from coordinator.engine.locks import set_sqlite_busy_timeout
 from coordinator.feed.reader import FeedChange
 from coordinator.lib.threads import close_broken_database_connections
@@ -38,7 +38,7 @@ class EventAdopter:
         try:
             close_broken_database_connections()
             set_sqlite_busy_timeout(LOCK_PATIENCE_MS)
-            add_missing_event_contexts(first, last, timezone.now())
+            add_contexts_missing_in_range(first, last, timezone.now())
             self._left = None
         except DatabaseError as problem:
             self._left = (first, last)

@@ -21,7 +21,7 @@ from coordinator.actions.driving import applying as taking
 from coordinator.actions.driving import permissions
 from coordinator.actions.driving.permissions import PermissionQuestion
 from coordinator.dialects.acp import SPEECH
-from coordinator.dialects.dialect_registry import find_call_subject
+from coordinator.dialects.dialect_registry import build_call_subject_text
 from coordinator.dialects.hooks import replace_unstorable_text
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import RequestBodies
@@ -42,7 +42,7 @@ from coordinator.policy.requests import agent_options
 from coordinator.policy.requests.questions import is_question_tool
 from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.call_history import TimedCall
-from coordinator.policy.rules.call_text import call_text_in_working_folder
+from coordinator.policy.rules.call_text import copy_call_text_with_folder
 from coordinator.policy.rules.tool_rules import ALLOW, DENY, NO_OPINION, OBSERVE, Ruling, stricter_ruling
 from coordinator.sessions.driven_agent_updates import DrivenAgentUpdate
 
@@ -207,7 +207,7 @@ class DrivingEndpoint:
         handed = None
         if unwrap_gateway_call_or_none(call_request.tool) is not None:
             handed = await self._threads.run_in_thread(
-                session_keys.find_session_key_id_and_agent, call_request.session_id
+                session_keys.find_session_agent_and_key, call_request.session_id
             )
         key_id, agent_id = handed or (None, call_request.agent_id)
         ruling = await self._rulings.judge_tool_call(
@@ -287,7 +287,7 @@ class DrivingEndpoint:
         known_runner, until = self._known_runners.get((caller, runner_id), (None, 0.0))
         if known_runner is None or until < now:
             note = functools.partial(
-                runners.record_runner_contact_by_id, runner_id, timezone.now(), key=caller
+                runners.require_runner_and_record_contact, runner_id, timezone.now(), key=caller
             )
             known_runner = await self._threads.run_in_thread(note)
             if len(self._known_runners) >= MOST_KNOWN:
@@ -340,8 +340,8 @@ def apply_updates_and_get_next_number(
 
 def record_question_and_build_call(question: PermissionQuestion, runner: Runner) -> ToolCallRequest:
     question_call = permissions.record_and_build_question_call(question, runner, SPEECH, timezone.now())
-    about = find_call_subject(question_call.program, question_call.tool, question_call.tool_input)
-    return replace(question_call, about=call_text_in_working_folder(about, question_call.folder))
+    about = build_call_subject_text(question_call.program, question_call.tool, question_call.tool_input)
+    return replace(question_call, about=copy_call_text_with_folder(about, question_call.folder))
 
 
 def withdraw_runner_question(session_id: str, body: PermissionWithdrawal, runner: Runner) -> None:

@@ -102,14 +102,14 @@ class EventIngestEndpoint:
             )
             kind = headers.get(b"content-type", b"")
             parsed = await reservation.decode_received_body(
-                partial(parse_batch_events_or_errors, content_type=kind), body
+                partial(parse_each_event_or_error, content_type=kind), body
             )
             parsed = await await_until_deadline(
                 self.replace_foreign_events_with_refusals(caller, parsed), max(deadline, time.monotonic() + 1)
             )
 
             def make_batch_answer(outcomes: Sequence[Outcome]) -> bytes:
-                return build_batch_answer(parsed, outcomes)
+                return encode_batch_answer(parsed, outcomes)
 
             meters.BATCHES.observe(len(parsed))
             answer = await self._writer.submit_events(
@@ -151,7 +151,7 @@ async def await_until_deadline(answer: Awaitable[T], deadline: float) -> T:
         raise ServiceBusy("The database is busy. Nothing was written; try again.", retry_after=1) from None
 
 
-def parse_batch_events_or_errors(body: bytes, content_type: bytes) -> Parsed:
+def parse_each_event_or_error(body: bytes, content_type: bytes) -> Parsed:
     """Return each event of a JSON array or of NDJSON lines, or what is wrong with it.
 
     Raises UnprocessableRequest where the whole cannot be read, RequestTooLarge for too many events.
@@ -193,7 +193,7 @@ def parse_event_or_error(text: bytes | msgspec.Raw, index: int) -> NewEvent | Si
         return fault
 
 
-def build_batch_answer(parsed: Parsed, outcomes: Sequence[Outcome]) -> bytes:
+def encode_batch_answer(parsed: Parsed, outcomes: Sequence[Outcome]) -> bytes:
     """Return the batch's answer: counts, and for each event its place, status and id or detail."""
     written = iter(outcomes)
     results = []
@@ -208,7 +208,7 @@ def build_batch_answer(parsed: Parsed, outcomes: Sequence[Outcome]) -> bytes:
 
 
 def encode_event_outcome_for_storage(outcomes: Sequence[Outcome]) -> bytes:
-    return build_batch_answer([NewEvent(event_type="", session_id="", timestamp="")], outcomes)
+    return encode_batch_answer([NewEvent(event_type="", session_id="", timestamp="")], outcomes)
 
 
 def decode_stored_event_outcome(answer: bytes) -> Outcome:

@@ -44,7 +44,12 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.runs.statuses import STOP_EVENTS
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.omissions import OmissionKind, TelemetryEmitter
-from coordinator.sessions.reports import MODEL_REQUEST, TURN_END, RecordedHookSession, is_reported_by_runner
+from coordinator.sessions.reports import (
+    MODEL_REQUEST,
+    TURN_END,
+    RecordedHookSession,
+    is_runner_reported_event_type,
+)
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +90,7 @@ class TelemetryEndpoint:
                     reports, caller, reservation.size
                 )
             await self.record_omitted_telemetry_counts(caller, notes, rejected, rejection_reason)
-            rejected += notes.count_omissions(OmissionKind.SPAN)
+            rejected += notes.total_omissions_of_kind(OmissionKind.SPAN)
             rejection_reason = " ".join(filter(None, (rejection_reason, notes.message)))
         except SignalboxError as refusal:
             if caller is not None and refusal.status in REFUSED_FOR_GOOD:
@@ -108,7 +113,7 @@ class TelemetryEndpoint:
             return
         try:
             await self._threads.run_in_thread(
-                omissions.record_telemetry_omissions, caller.name, notes.omissions, now=timezone.now()
+                omissions.record_sender_telemetry_omissions, caller.name, notes.omissions, now=timezone.now()
             )
         except DatabaseError:
             log.warning("What was left out of an export could not be counted.", exc_info=True)
@@ -204,7 +209,7 @@ def create_sessions_and_assign_events(
     subagents: dict[str, tuple[str, str] | None] = {}
     events: list[NewEvent] = []
     reports = merge_trace_reports_into_session(reports, key, now)
-    times = first_and_last_report_times(reports, now)
+    times = report_time_range_by_session(reports, now)
     for report in reports:
         if report.thread is not None and report.session not in subagents:
             subagents[report.session] = sessions.find_subagent_session_and_name(
@@ -225,7 +230,7 @@ def create_sessions_and_assign_events(
             )
         known_session = known_sessions[report.session]
         for event in report.events:
-            if known_session.driven and is_reported_by_runner(event.event_type, event.role):
+            if known_session.driven and is_runner_reported_event_type(event.event_type, event.role):
                 continue
             event.session_id = known_session.session_id
             if event.event_type in STOP_EVENTS:
@@ -276,7 +281,7 @@ def iterate_usage_reassigned_to_parent(
             yield event
 
 
-def first_and_last_report_times(
+def report_time_range_by_session(
     reports: list[SessionReport], now: datetime
 ) -> dict[str, tuple[datetime, datetime]]:
     """Return the times of the first and the last reported event of each session, not counting its end."""

@@ -233,7 +233,7 @@ class GroupWriter:
         self.enqueue_job(job)
         return job
 
-    async def wait_until_job_answered(self, job: WriteJob, *, within: float) -> bool:
+    async def wait_and_check_job_answered(self, job: WriteJob, *, within: float) -> bool:
         """Wait so many seconds for a job that was begun; say whether it is answered. However this ends, it goes on."""
         waited_for = job.answer
         job.alarm = job.loop.call_later(within, release_job_waiter_without_answer, job)
@@ -313,7 +313,7 @@ class GroupWriter:
     def enqueue_job(self, job: WriteJob) -> None:
         if (
             job.work is None
-            and (refusal := self._quotas.find_quota_error(job.caller, self._clock())) is not None
+            and (refusal := self._quotas.find_storage_quota_error(job.caller, self._clock())) is not None
         ):
             raise refusal
         with self._some:
@@ -406,7 +406,7 @@ class GroupWriter:
                     continue
                 results = [log_and_build_database_refusal(problem)]
             self._wake()
-            run_job_reads_after_commit(
+            set_read_values_after_commit(
                 [job for job, result in zip(group, results, strict=True) if not isinstance(result, Exception)]
             )
             if written := sum(job.written for job in group):
@@ -429,7 +429,7 @@ class GroupWriter:
                 for job in group
                 if job.make is not None
                 and id(job) not in by_job
-                and (problem := build_job_events_or_return_error(job, job.make, now)) is not None
+                and (problem := prepare_events_or_return_error(job, job.make, now)) is not None
             }
             plain = [
                 job for job in group if job.make_answer is None and job.work is None and id(job) not in by_job
@@ -461,11 +461,11 @@ class GroupWriter:
         return {
             id(job): refusal
             for job in jobs
-            if (refusal := self._quotas.find_quota_error(job.caller, now)) is not None
+            if (refusal := self._quotas.find_storage_quota_error(job.caller, now)) is not None
         }
 
 
-def build_job_events_or_return_error(job: WriteJob, make: MakeEvents, now: datetime) -> Exception | None:
+def prepare_events_or_return_error(job: WriteJob, make: MakeEvents, now: datetime) -> Exception | None:
     """Have a job's events made; return what goes wrong with that, the database apart: it is its caller's alone."""
     try:
         with transaction.atomic():
@@ -481,7 +481,7 @@ def build_job_events_or_return_error(job: WriteJob, make: MakeEvents, now: datet
 def write_events_or_run_job(job: WriteJob, now: datetime) -> Any:
     """Write a batch, or do a job's work: what goes wrong with that, the database apart, is its caller's alone."""
     if job.work is None:
-        return write_event_batch_once(job, now)
+        return write_event_batch_idempotently(job, now)
     try:
         with transaction.atomic():
             return job.work()
@@ -491,7 +491,7 @@ def write_events_or_run_job(job: WriteJob, now: datetime) -> Any:
         return problem
 
 
-def run_job_reads_after_commit(group: Sequence[WriteJob]) -> None:
+def set_read_values_after_commit(group: Sequence[WriteJob]) -> None:
     """Answer what jobs ask after the commit, each question once."""
     read_values_by_callback: dict[ReadBack, Any] = {}
     for job in group:
@@ -506,7 +506,7 @@ def run_job_reads_after_commit(group: Sequence[WriteJob]) -> None:
         job.read_values = read_values_by_callback[job.read_back]
 
 
-def write_event_batch_once(job: WriteJob, now: datetime) -> Result:
+def write_event_batch_idempotently(job: WriteJob, now: datetime) -> Result:
     """Write one batch, or find that it was written before."""
     job.written = 0
     if job.once is not None:

@@ -24,10 +24,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from coordinator.api.auth import parse_request_api_key, require_local_caller
+from coordinator.api.auth import parse_api_key_or_none, require_local_caller
 from coordinator.edge.http.auth import Authenticator
-from coordinator.edge.http.client_addresses import is_forwarded_by_proxy, is_trusted_proxy
-from coordinator.edge.http.messages import decode_headers, get_edge_operation_of_request, get_request_headers
+from coordinator.edge.http.client_addresses import has_forwarding_headers, is_trusted_proxy
+from coordinator.edge.http.messages import (
+    get_edge_operation_of_request,
+    get_request_headers,
+    header_texts_by_name,
+)
 from coordinator.engine.size import database_size_bytes
 from coordinator.errors import SignalboxError
 from coordinator.lib import process_metrics as meters
@@ -104,7 +108,7 @@ class MetricsEndpoint:
     async def answer_metrics_scrape(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """`GET /metrics`. Raises Unauthorized or Forbidden."""
         headers = get_request_headers(scope)
-        offered = parse_request_api_key(
+        offered = parse_api_key_or_none(
             headers.get(b"authorization", b"").decode("latin-1"),
             headers.get(b"x-api-key", b"").decode("latin-1"),
         )
@@ -136,8 +140,8 @@ def is_local_scrape(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     ):
         return False
     try:
-        plain_headers = decode_headers(headers)
-        require_local_caller(plain_headers.get("host", ""), plain_headers, is_forwarded_by_proxy(scope))
+        plain_headers = header_texts_by_name(headers)
+        require_local_caller(plain_headers.get("host", ""), plain_headers, has_forwarding_headers(scope))
     except SignalboxError:
         return False
     return True
@@ -220,11 +224,11 @@ def iterate_database_metrics() -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "signalbox_approvals_pending", "Permission requests that wait for a person", value=waiting
     )
-    yield load_row_counts_by_status(
+    yield load_status_count_metric(
         "signalbox_permission_requests", "Permission requests kept, by status", PermissionRequest
     )
-    yield load_row_counts_by_status("signalbox_sessions", "Sessions kept, by status", Session)
-    yield load_row_counts_by_status("signalbox_runs", "Runs kept, by status", Run)
+    yield load_status_count_metric("signalbox_sessions", "Sessions kept, by status", Session)
+    yield load_status_count_metric("signalbox_runs", "Runs kept, by status", Run)
     log_state = transparency.load_log_state(timezone.now())
     yield GaugeMetricFamily(
         "signalbox_audit_entries", "Entries in the audit log's tree", value=log_state.size
@@ -238,7 +242,7 @@ def iterate_database_metrics() -> Iterator[Metric]:
     yield GaugeMetricFamily("signalbox_database_bytes", "Size of the database", value=database_size_bytes())
 
 
-def load_row_counts_by_status(name: str, description: str, model: Any) -> Metric:
+def load_status_count_metric(name: str, description: str, model: Any) -> Metric:
     family = GaugeMetricFamily(name, description, labels=("status",))
     for status, count in model.objects.order_by("status").values_list("status").annotate(Count("pk")):
         family.add_metric((str(status),), count)

@@ -207,14 +207,14 @@ def build_access_validation_error(raw: bytes) -> UnprocessableRequest:
         (AccessChecks if many else AccessCheck).model_validate(value)
     except pydantic.ValidationError as problem:
         return UnprocessableRequest(
-            [format_pydantic_access_error(dict(error)) for error in problem.errors(include_url=False)]
+            [pydantic_access_error_as_json(dict(error)) for error in problem.errors(include_url=False)]
         )
     return UnprocessableRequest(
         [{"type": "value_error", "loc": ["body"], "msg": "Cannot be read.", "input": None}]
     )
 
 
-def format_pydantic_access_error(error: dict[str, Any]) -> dict[str, Any]:
+def pydantic_access_error_as_json(error: dict[str, Any]) -> dict[str, Any]:
     validation_error = {name: error[name] for name in ("type", "msg", "input")}
     validation_error["loc"] = ["body", *error["loc"]]
     if "ctx" in error:
@@ -257,18 +257,18 @@ class DenialLog:
             self._omitted_count += 1
         else:
             self._windows[kind] = DenialCount(denial, now)
-            self.schedule_denial_write([denial], 0)
+            self.start_denial_write([denial], 0)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WINDOW, self.rotate_denial_window)
 
     def rotate_denial_window(self) -> None:
         """End the window: write the counts and start the next window."""
         self._timer = None
-        counted, other_denials = self.pop_counted_denials()
+        counted, other_denials = self.pop_denials_and_omitted_count()
         if counted or other_denials:
-            self.schedule_denial_write(counted, other_denials)
+            self.start_denial_write(counted, other_denials)
 
-    def pop_counted_denials(self) -> tuple[list[AccessDenial], int]:
+    def pop_denials_and_omitted_count(self) -> tuple[list[AccessDenial], int]:
         windows, other_denials = self._windows, self._omitted_count
         self._windows, self._omitted_count = {}, 0
         counted = [
@@ -278,7 +278,7 @@ class DenialLog:
         ]
         return counted, other_denials
 
-    def schedule_denial_write(self, rows: list[AccessDenial], omitted_count: int) -> None:
+    def start_denial_write(self, rows: list[AccessDenial], omitted_count: int) -> None:
         task = asyncio.ensure_future(self.write_denials(rows, omitted_count))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)

@@ -25,7 +25,7 @@ class BrakeGate:
 
     async def find_session_host(self, session_id: str) -> str | None:
         """Return the host that a session is known to run on."""
-        return await self._threads.run_in_thread(brakes.session_host, session_id)
+        return await self._threads.run_in_thread(brakes.load_session_host_or_none, session_id)
 
     async def await_release_or_get_brake(
         self,

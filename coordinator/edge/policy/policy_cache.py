@@ -57,7 +57,7 @@ class PolicyCache:
             if cached_policy is not None and cached_policy[0] > now:
                 policies[pair] = cached_policy[1]
             else:
-                missing.append((pair, self.request_policy_load(pair)))
+                missing.append((pair, self.get_or_start_policy_load(pair)))
         for pair, future in missing:
             policies[pair] = await asyncio.shield(future)
         return policies
@@ -78,7 +78,7 @@ class PolicyCache:
         for pair in self._pairs.pop(server_id, ()):
             self._cached_policies.pop(pair, None)
 
-    def request_policy_load(self, pair: Pair) -> asyncio.Future[AccessPolicy]:
+    def get_or_start_policy_load(self, pair: Pair) -> asyncio.Future[AccessPolicy]:
         future = self._pending_policies.get(pair)
         if future is None:
             future = self._pending_policies[pair] = asyncio.get_running_loop().create_future()

@@ -135,11 +135,11 @@ class PolicyRulings:
         tool = (unwrap_gateway_call_or_none(tool) or tool) if through_gateway else tool
         ruling = by_wrapper = NO_OPINION
         if snapshot:
-            about, unread = await self.add_required_history_with_ruling(
+            about, unread = await self.add_required_history_to_text(
                 snapshot, tool, about, agent_id, program, find_moment=find_moment
             )
             judge_by_rules = functools.partial(
-                tool_rules.decide_by_tool_rules, snapshot.rules, servers=snapshot.managed.servers
+                tool_rules.tool_ruling_or_no_opinion, snapshot.rules, servers=snapshot.managed.servers
             )
             ruling = tool_rules.stricter_ruling(judge_by_rules(tool, about, agent_id, program), unread)
             if wrapped_tool == GATEWAY_CALL:
@@ -155,7 +155,7 @@ class PolicyRulings:
             tool_rules.stricter_ruling(ruling, by_wrapper) if by_wrapper.decision in {ASK, DENY} else ruling
         )
 
-    async def add_required_history_with_ruling(
+    async def add_required_history_to_text(
         self,
         snapshot: PolicySnapshot,
         tool: str,
@@ -172,10 +172,10 @@ class PolicyRulings:
             snapshot.rules, tool, about, agent_id, program, servers=snapshot.managed.servers
         )
         return (
-            await self.add_history_or_ask_ruling(needs, about, find_moment) if needs else (about, NO_OPINION)
+            await self.add_history_to_call_text(needs, about, find_moment) if needs else (about, NO_OPINION)
         )
 
-    async def add_history_or_ask_ruling(
+    async def add_history_to_call_text(
         self, needs: HistoryNeeds, about: CallText, find_moment: FindMoment
     ) -> tuple[CallText, Ruling]:
         """Return the call's text with what was recorded before it; a person is asked where that cannot be read."""
@@ -251,7 +251,7 @@ class PolicyRulings:
             log.warning("The budgets cannot be read, so a call is asked: %s", str(problem).strip())
             return BUDGETS_UNREAD
 
-    def find_cached_brake_ruling(self, agents: Sequence[str | None], host: str | None) -> Ruling:
+    def cached_brake_ruling_or_default(self, agents: Sequence[str | None], host: str | None) -> Ruling:
         """Return the denial of a brake that this process knows of; whether one is on, edge.policy.brake_gate says."""
         known_brakes = self._snapshot.brakes if self._snapshot is not None else ()
         return next(
@@ -287,7 +287,9 @@ class PolicyRulings:
             return False
         try:
             async with asyncio.timeout(READ_WITHIN):
-                shown_tools = await self._threads.run_in_thread(tool_search.load_shown_tools, agent_id)
+                shown_tools = await self._threads.run_in_thread(
+                    tool_search.load_tool_listing_setting, agent_id
+                )
         except Exception as problem:
             log.warning("Which tools %s is shown cannot be read: %s", agent_id, str(problem).strip())
             return False
@@ -340,10 +342,10 @@ class PolicyRulings:
 
     def start_loading_rules(self) -> asyncio.Task[None]:
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.ensure_future(self.load_rules_until_current())
+            self._reading = asyncio.ensure_future(self.refresh_snapshot_until_current())
         return self._reading
 
-    async def load_rules_until_current(self) -> None:
+    async def refresh_snapshot_until_current(self) -> None:
         clear_current_caller()
         loop = asyncio.get_running_loop()
         try:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from coordinator.actions.chat import chat as actions
 from coordinator.actions.policy import agent_power
-from coordinator.api.chat import find_wait_start_position, require_own_chat_thread
+from coordinator.api.chat import find_wait_start_position, require_chat_thread_access
 from coordinator.chat import reading as chat
 from coordinator.chat.reading import MessagePosition
 from coordinator.edge.http.auth import Authenticator
@@ -41,7 +41,7 @@ class ChatEndpoint:
         restarts in between.
         """
         admission = await self._auth.admit_api_key_caller(scope, get_request_headers(scope))
-        require_own_chat_thread(admission.caller, agent_id)
+        require_chat_thread_access(admission.caller, agent_id)
         timeout = get_seconds_query_parameter(scope, "timeout", default=TIMEOUT, most=LONGEST)
         query = parse_qs(scope["query_string"].decode("latin-1"), encoding="utf-8")
         position = await self._threads.run_in_thread(
@@ -52,7 +52,7 @@ class ChatEndpoint:
             DisconnectWatcher(receive) as disconnect_watcher,
         ):
             answer: dict[str, Any] | None = await self._waits.wait_until(
-                functools.partial(chat.build_unanswered_messages_response, agent_id, position),
+                functools.partial(chat.unanswered_messages_json_or_none, agent_id, position),
                 topics=[f"chat_messages:{agent_id}"],
                 timeout=timeout,
                 still_allowed=admission.require_still_allowed,

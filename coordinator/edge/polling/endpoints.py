@@ -168,7 +168,7 @@ def claim_runner_work_if_connected(
 ) -> dict[str, Any] | None:
     if disconnect.happened:
         return None
-    return runners.claim_runner_poll_answer(runner_id, timezone.now(), key=key, takes_runs=has_room)
+    return runners.claim_next_runner_work(runner_id, timezone.now(), key=key, takes_runs=has_room)
 
 
 def requeue_answer_of_disconnected_runner(runner_id: str, answer: dict[str, Any] | None) -> None:

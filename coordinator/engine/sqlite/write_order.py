@@ -61,7 +61,7 @@ class WriteOrder:
             for _ in range(tries - 1):
                 if try_begin_write_transaction(begin):
                     return
-                is_announced = is_announced or self._lock_order_file(fcntl.LOCK_EX)
+                is_announced = is_announced or self._try_lock_order_file(fcntl.LOCK_EX)
                 time.sleep(PERSON_TRIES_EVERY)
             begin()
         finally:
@@ -85,12 +85,12 @@ class WriteOrder:
             self._stand_back_seconds_left -= check_every
 
     def is_person_waiting(self) -> bool:
-        if self._lock_order_file(fcntl.LOCK_SH):
+        if self._try_lock_order_file(fcntl.LOCK_SH):
             self._unlock_order_file()
             return False
         return self._file is not None
 
-    def _lock_order_file(self, kind: int) -> bool:
+    def _try_lock_order_file(self, kind: int) -> bool:
         """Lock the file if it is free; say whether this connection has locked it."""
         if self._file is None and self._path is not None:
             try:

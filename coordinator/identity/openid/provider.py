@@ -81,13 +81,13 @@ def fetch_provider_keys() -> KeySet:
     ]
     if not usable:
         raise ProviderUnreachable("it lists no keys for signatures")
-    supported_keys = [key for key_json in usable for key in import_supported_keys(key_json)]
+    supported_keys = [key for key_json in usable for key in import_provider_key_or_empty(key_json)]
     if not supported_keys:
         raise ProviderUnreachable("none of its keys can be read")
     return KeySet(supported_keys)
 
 
-def import_supported_keys(listed: dict[str, Any]) -> list[Key]:
+def import_provider_key_or_empty(listed: dict[str, Any]) -> list[Key]:
     """Return the key; nothing for one of a kind or curve that is not known here, as RFC 7517 (5) has it."""
     try:
         return list(KeySet.import_key_set({"keys": [listed]}).keys)

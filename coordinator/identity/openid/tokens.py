@@ -98,9 +98,9 @@ def fetch_and_merge_userinfo_claims(claims: dict[str, Any], access_token: object
     Raises SignInRefused where that endpoint names somebody else, and Unreachable.
     """
     endpoint = provider.get_or_fetch_provider_description().get("userinfo_endpoint")
-    lacking = find_claim_by_path(claims, settings.OIDC_GROUPS_CLAIM) is None or not storable_text_claim(
-        claims, settings.OIDC_NAME_CLAIM
-    )
+    lacking = find_claim_by_path(
+        claims, settings.OIDC_GROUPS_CLAIM
+    ) is None or not storable_text_claim_or_empty(claims, settings.OIDC_NAME_CLAIM)
     if not lacking or not isinstance(endpoint, str) or not isinstance(access_token, str):
         return claims
     userinfo = run_within_deadline(lambda: fetch_provider_json(endpoint, access_token))
@@ -147,16 +147,16 @@ def build_identity_from_claims(claims: dict[str, Any]) -> OpenIdIdentity:
     return OpenIdIdentity(
         issuer=settings.OIDC_ISSUER,
         subject=subject,
-        name=storable_text_claim(claims, settings.OIDC_NAME_CLAIM),
+        name=storable_text_claim_or_empty(claims, settings.OIDC_NAME_CLAIM),
         role=role_from_claims(claims),
-        email=storable_text_claim(claims, "email") if claims.get("email_verified") is True else "",
-        first_name=storable_text_claim(claims, "given_name"),
-        last_name=storable_text_claim(claims, "family_name"),
+        email=storable_text_claim_or_empty(claims, "email") if claims.get("email_verified") is True else "",
+        first_name=storable_text_claim_or_empty(claims, "given_name"),
+        last_name=storable_text_claim_or_empty(claims, "family_name"),
         authenticated_at=claims.get("auth_time"),
     )
 
 
-def storable_text_claim(claims: dict[str, Any], name: str) -> str:
+def storable_text_claim_or_empty(claims: dict[str, Any], name: str) -> str:
     claim = claims.get(name)
     return claim.strip() if isinstance(claim, str) and is_storable_text(claim) else ""
 

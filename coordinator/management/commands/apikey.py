@@ -80,7 +80,9 @@ class Command(BaseCommand):
             scopes = ",".join(map(str, row.scopes)) if isinstance(row.scopes, list) else str(row.scopes)
             state = "revoked" if row.revoked_at else f"expires {format_day_or_never(row.expires_at)}"
             agents = (
-                "any agent" if is_unbound_agent_key(row) else ",".join(sorted(row.agent_binding or ())) or "-"
+                "any agent"
+                if is_unbound_agent_key(row)
+                else ",".join(sorted(row.bound_agent_ids_or_none or ())) or "-"
             )
             self.stdout.write(
                 f"{reveal_invisible_characters(row.name)}  {row.prefix}…  {scopes}  {agents}  used"
@@ -91,7 +93,9 @@ class Command(BaseCommand):
         row = key_binding.bind_key_to_agents(
             options["name"], options["agent"], actor=COMMAND_LINE, now=timezone.now()
         )
-        self.stdout.write(f"The key {row.name!r} speaks for {', '.join(sorted(row.agent_binding or ()))}.")
+        self.stdout.write(
+            f"The key {row.name!r} speaks for {', '.join(sorted(row.bound_agent_ids_or_none or ()))}."
+        )
 
     def revoke_named_key(self, options: dict[str, Any]) -> None:
         row = ApiKey.objects.filter(name=options["name"]).first()

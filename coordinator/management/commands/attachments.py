@@ -30,7 +30,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         now = timezone.now()
-        file_report = attachments.check_attachment_files(now, checksums=options["checksums"])
+        file_report = attachments.compare_stored_files_with_rows(now, checksums=options["checksums"])
         for silence in file_report.silent:
             self.stderr.write(silence)
         for orphan in file_report.orphans:

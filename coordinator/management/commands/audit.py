@@ -100,7 +100,7 @@ class Command(BaseCommand):
                 f"There is no such audit row. Rows are deleted after {AUDIT_RETENTION.days} days."
             )
         try:
-            self.stdout.write(proofs.require_inclusion_proof_for_row(row).proof_file_text, ending="")
+            self.stdout.write(proofs.create_inclusion_proof_for_row(row).proof_file_text, ending="")
         except proofs.ProofUnavailable as problem:
             raise CommandError(str(problem)) from None
 
@@ -178,7 +178,7 @@ def require_newest_checkpoint() -> AuditCheckpoint:
 
 def write_audit_export_and_count(file: TextIO, checkpoint: AuditCheckpoint) -> int:
     count = -1  # the first line is about the file
-    for line in exporting.generate_log_export_lines(checkpoint, keys.load_log_verifiers()):
+    for line in exporting.iterate_log_export_records(checkpoint, keys.load_log_verifiers()):
         file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
         count += 1
         if count and count % 10_000 == 0 and sys.stderr.isatty():

@@ -23,7 +23,7 @@ class Command(BaseCommand):
         parser.add_argument("--with-s3", action="store_true", help="also copy the attachments that are in S3")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        backup = making.make_backup(
+        backup = making.write_backup_folder(
             options["path"], timezone.now(), say=self.stdout.write, with_bucket=options["with_s3"]
         )
         size = sizes.format_byte_count(backup.total_size)

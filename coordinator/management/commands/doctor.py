@@ -41,11 +41,11 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, subject: str | None, **options: Any) -> None:
         if subject == "claude-code":
-            self.check_claude_code(options)
+            self.print_claude_code_connection_steps(options)
         else:
-            self.check_installation(as_json=options["json"])
+            self.print_doctor_checks_or_exit(as_json=options["json"])
 
-    def check_installation(self, *, as_json: bool) -> None:
+    def print_doctor_checks_or_exit(self, *, as_json: bool) -> None:
         check_results: list[CheckResult] = []
         for check in everything.iterate_all_doctor_checks(f"http://{settings.BIND}", timezone.now()):
             check_results.append(check)
@@ -66,7 +66,7 @@ class Command(BaseCommand):
         remedy = f" → {check.remedy}" if check.remedy else ""
         self.stdout.write(f"{mark}  {check.name + ':':<14} {check.message}{remedy}")
 
-    def check_claude_code(self, options: dict[str, Any]) -> None:
+    def print_claude_code_connection_steps(self, options: dict[str, Any]) -> None:
         url = options["url"] or f"http://{settings.BIND}"
         if options["key"]:
             self.print_steps_and_raise_failure(

@@ -23,7 +23,7 @@ from coordinator.actions.importing import (
 )
 from coordinator.actions.importing.outcomes import CappedReportLines
 from coordinator.errors import SignalboxError
-from coordinator.importing.blueprint_files import default_agents_folder_path
+from coordinator.importing.blueprint_files import blueprints_folder_of_database
 from coordinator.importing.import_files import MOST_BYTES
 from coordinator.importing.source_database import SourceDatabase
 from coordinator.operations import startup
@@ -67,19 +67,19 @@ class Command(BaseCommand):
         if options["agents"] is not None and not options["agents"].is_dir():
             raise CommandError(f"{options['agents']} is no folder.")
         try:
-            source = self.open_source_database_or_record_failure(options["path"], write=write, now=now)
+            source = self.require_readable_source_database(options["path"], write=write, now=now)
             try:
                 done = import_database(
                     source,
                     now=now,
                     write=write,
                     with_policy=options["with_policy"],
-                    agents_folder=options["agents"] or default_agents_folder_path(options["path"]),
+                    agents_folder=options["agents"] or blueprints_folder_of_database(options["path"]),
                     progress=self.show_table_progress,
                 )
             finally:
                 source.delete_database_copy()
-                self.clear_table_progress()
+                self.clear_table_progress_bar()
         except SignalboxError as problem:
             raise CommandError(str(problem.detail)) from None
         self.print_import_outcome(done, source, None if options["all"] else MOST_LISTED)
@@ -91,9 +91,7 @@ class Command(BaseCommand):
                 f" All else {'was' if write else 'would be'} imported."
             )
 
-    def open_source_database_or_record_failure(
-        self, path: Path, *, write: bool, now: datetime
-    ) -> SourceDatabase:
+    def require_readable_source_database(self, path: Path, *, write: bool, now: datetime) -> SourceDatabase:
         try:
             return SourceDatabase(path, Path(settings.DATA_DIR))
         except SignalboxError as problem:
@@ -165,6 +163,6 @@ class Command(BaseCommand):
             bar = "#" * filled + "." * (BAR - filled)
             sys.stderr.write(f"\r{table:<22}{bar} {done:,}/{total:,}\x1b[K")
 
-    def clear_table_progress(self) -> None:
+    def clear_table_progress_bar(self) -> None:
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")

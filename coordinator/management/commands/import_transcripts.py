@@ -19,7 +19,7 @@ from coordinator.actions.sessions.transcript_senders import (
     SenderName,
     TranscriptReading,
     UnreadPart,
-    record_transcript_reading,
+    add_reading_to_transcript_sender,
 )
 from coordinator.actions.sessions.transcripts import TranscriptImport, TranscriptOutcome
 from coordinator.dialects.transcript_formats import TranscriptFormat
@@ -76,7 +76,7 @@ class Command(BaseCommand):
         transcripts_by_program = {one.name: find_agent_transcripts(one, options["path"]) for one in programs}
         if not any(transcripts_by_program.values()):
             where = options["path"] or ", ".join(
-                str(place) for one in programs for place in list_transcript_folders(one)
+                str(place) for one in programs for place in default_transcript_folders(one)
             )
             raise CommandError(f"There are no transcripts below {where}.")
         for program in programs:
@@ -106,13 +106,13 @@ class Command(BaseCommand):
         kinds: dict[str, str] = {}
         for transcript in files:
             self.import_transcript_file(program, transcript, taking, kinds)
-        target = options["path"] or ", ".join(map(str, list_transcript_folders(program)))
+        target = options["path"] or ", ".join(map(str, default_transcript_folders(program)))
         outcome = taking.close(str(target), self._read.files, actor=system_actor("import"))
         if not options["dry_run"]:
             reading = self._read.add_refusals_and_build_report(files, outcome)
             name = SenderName(options["host"] or "", program.name)
-            record_transcript_reading(name, reading, now=taking.now)
-        self.clear_transcript_progress()
+            add_reading_to_transcript_sender(name, reading, now=taking.now)
+        self.clear_transcript_progress_bar()
         if with_name:
             self.stdout.write(f"agent     {program.name}")
         self.print_transcript_outcome(outcome)
@@ -128,7 +128,7 @@ class Command(BaseCommand):
                 self.import_transcript_line(line, file, reader, taking)
         except OSError as problem:
             self._read.count_unreadable_line(f"unreadable file ({problem.strerror})", str(file.path))
-        taking.add_transcript_line(reader.build_end_of_file_lines(taking.now), f"{file.path}:{number}", 0)
+        taking.add_transcript_line(reader.flush_pending_file_lines(taking.now), f"{file.path}:{number}", 0)
         self._read.files += 1
 
     def import_transcript_line(
@@ -157,7 +157,7 @@ class Command(BaseCommand):
             f" {read.lines:,} lines\x1b[K"
         )
 
-    def clear_transcript_progress(self) -> None:
+    def clear_transcript_progress_bar(self) -> None:
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")
 
@@ -227,7 +227,7 @@ class TranscriptProgress:
         )
 
 
-def list_transcript_folders(program: TranscriptFormat) -> list[Path]:
+def default_transcript_folders(program: TranscriptFormat) -> list[Path]:
     """Return the folders where the agent keeps its transcripts, for whoever runs this."""
     home = Path(os.environ.get(program.home_in) or Path.home() / program.home)
     return [home / folder for folder in program.folders]
@@ -240,7 +240,7 @@ def find_agent_transcripts(program: TranscriptFormat, path: Path | None) -> list
             return transcripts.find_transcripts(path.expanduser(), program.is_one)
         return [
             transcript
-            for place in list_transcript_folders(program)
+            for place in default_transcript_folders(program)
             if place.exists()
             for transcript in transcripts.find_transcripts(place, program.is_one)
         ]

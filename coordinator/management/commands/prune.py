@@ -40,7 +40,7 @@ class Command(BaseCommand):
             pruned = pruning.apply_retention_rule(
                 rule, now, write=write, progress=partial(self.show_prune_progress, rule)
             )
-            self.clear_prune_progress()
+            self.clear_prune_progress_bar()
             keep_label = f"{rule.days:g} days" if rule.days else "for ever"
             size = sizes.format_byte_count(pruned.bytes) if pruned.bytes else ""
             self.stdout.write(f"{rule.name:<15}{keep_label:>12}{pruned.rows:>12,}{size:>12}")
@@ -53,6 +53,6 @@ class Command(BaseCommand):
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{rule.name:<15}{done:>12,} rows\x1b[K")
 
-    def clear_prune_progress(self) -> None:
+    def clear_prune_progress_bar(self) -> None:
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")

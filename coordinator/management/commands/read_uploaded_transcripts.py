@@ -25,7 +25,7 @@ from django.utils import timezone
 
 from coordinator.actions.people import keys
 from coordinator.actions.people.key_quotas import KeyQuotas
-from coordinator.actions.sessions.transcript_senders import SenderName, record_transcript_reading
+from coordinator.actions.sessions.transcript_senders import SenderName, add_reading_to_transcript_sender
 from coordinator.actions.sessions.transcripts import TranscriptImport
 from coordinator.dialects.transcripts import TRANSCRIPTS
 from coordinator.identity.actors import key_actor_by_name
@@ -65,7 +65,7 @@ class Command(import_transcripts.Command):
             LOCAL_PROGRAM if is_local else keys.require_valid_key_identity(options["key"], timezone.now())
         )
         with tempfile.TemporaryDirectory(dir=settings.DATA_DIR, prefix="transcripts-") as folder:
-            unpack_transcript_archive_from_stdin(Path(folder))
+            unpack_transcript_zip_from_stdin(Path(folder))
             os.chdir(folder)  # so that places are named as on the machine
             transcript_files = transcripts.find_transcripts(Path("."), program.is_one)
             taking = TranscriptImport(
@@ -94,7 +94,7 @@ class Command(import_transcripts.Command):
         share = outcome.added / max(outcome.added + outcome.known_count, 1)
         name = SenderName(options["host"], program.name, identity.name)
         with transaction.atomic():
-            record_transcript_reading(
+            add_reading_to_transcript_sender(
                 name, read.add_refusals_and_build_report(transcript_files, outcome), now=taking.now
             )
             KeyQuotas().add_stored_bytes({f"key:{identity.id}": int(read.bytes * share)}, timezone.now())
@@ -110,7 +110,7 @@ class Command(import_transcripts.Command):
         self.stdout.write(json.dumps(answer))
 
 
-def unpack_transcript_archive_from_stdin(folder: Path) -> None:
+def unpack_transcript_zip_from_stdin(folder: Path) -> None:
     """Unpack the archive on standard input within its budget. Raises CommandError."""
     left_bytes = MOST_UNPACKED_BYTES
     try:

@@ -40,7 +40,7 @@ from coordinator.lib import worker_metrics as figures
 from coordinator.mcp.hosting import keeper_process
 from coordinator.operations import restarting, startup
 from coordinator.operations.doctor import shared_user
-from coordinator.operations.doctor.settings import check_conflicting_settings
+from coordinator.operations.doctor.settings import iterate_conflicting_settings_checks
 
 IF_IT_RUNS = (
     "`signalbox manage restart` restarts it. Stop it to start another, or choose another SIGNALBOX_DATA_DIR."
@@ -77,15 +77,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Prepare everything that can fail with a clear line, then become the server."""
-        for check in check_conflicting_settings():
+        for check in iterate_conflicting_settings_checks():
             self.stderr.write(self.style.WARNING(f"{check.message} {check.remedy}"))
         if options["check"]:
             sys.exit(self.rehearse_server_start(migrate=not options["no_migrate"]))
-        files = listening_sockets.open_or_inherit_listening_sockets()
+        files = listening_sockets.open_or_inherit_serving_files()
         lock = startup.lock_data_folder(settings.DATA_DIR, files.lock, remedy=IF_IT_RUNS)
         if files.problem:
             raise CommandError(files.problem)
-        require_configured_port(files.sockets)
+        require_sockets_at_configured_port(files.sockets)
         settings.THREADS = options["threads"]
         workers = options["workers"] or default_worker_count()
         run_in_child_or_exit(lambda: self.prepare_server_and_print_address(options, workers))
@@ -106,7 +106,7 @@ class Command(BaseCommand):
             migrate=not options["no_migrate"], say=self.stdout.write, migrate_anyway=options["migrate_anyway"]
         )
         startup.collect_static_files_if_changed(say=self.stdout.write)
-        figures.remove_stale_worker_metrics()
+        figures.remove_all_worker_metrics()
         self.stdout.write(f"Signalbox is at {settings.PUBLIC_URL} ({workers} workers). Ctrl-C stops it.")
         if shared := shared_user.find_shared_user_problem(os.geteuid()):
             self.stdout.write(self.style.WARNING(f"{shared} {shared_user.REMEDY}"))
@@ -137,7 +137,7 @@ def create_first_sign_in_message() -> str:
     if not setup.is_setup_open():
         return ""
     if not settings.PASSWORD_SIGN_IN:
-        return setup.build_no_password_notice()
+        return setup.password_sign_in_off_notice()
     link = (
         f"{settings.PUBLIC_URL}{reverse('accounts:setup')}?token={setup.replace_setup_token(timezone.now())}"
     )
@@ -149,7 +149,7 @@ def default_worker_count() -> int:
     return max(2, min(4, len(os.sched_getaffinity(0))))
 
 
-def require_configured_port(files: list[int]) -> None:
+def require_sockets_at_configured_port(files: list[int]) -> None:
     """Raise CommandError where the sockets that a service manager opened are not where the settings say."""
     for file in files:
         with socket.socket(fileno=os.dup(file)) as opened:
@@ -194,7 +194,7 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
         """Start what is missing; gunicorn calls this once a second and whenever a child has ended."""
         super().manage_workers()
         self._keeper.ensure_running()
-        if self._former_end_by is None and all(map(has_worker_sent_heartbeat, self.WORKERS.values())):
+        if self._former_end_by is None and all(map(has_worker_sent_first_heartbeat, self.WORKERS.values())):
             self._former_end_by = time.monotonic() + FORMER_END_WITHIN_SECONDS
             restarting.write_start_outcome_to_lock_file(self._lock, restarting.READY)
             self.signal_processes_of_previous_start(signal.SIGTERM)
@@ -215,7 +215,7 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
     def reload(self) -> None:
         """Become the code as it is now, if that can be started: gunicorn calls this on SIGHUP."""
         restarting.write_start_outcome_to_lock_file(self._lock, restarting.RESTARTING)
-        status = self.run_start_check_of_newer_code()
+        status = self.run_check_for_exit_status()
         if status is None:  # told to stop meanwhile
             return
         if status not in (0, MUST_MIGRATE):
@@ -233,10 +233,10 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - as this process was started
 
-    def run_start_check_of_newer_code(self) -> int | None:
+    def run_check_for_exit_status(self) -> int | None:
         """Return the exit status of `serve --check`, None where a signal to stop comes before that."""
         trial = subprocess.Popen([sys.executable, *sys.orig_argv[1:], "--check"])  # noqa: S603 - ours
-        while (status := wait_for_exit_or_timeout(trial, seconds=0.1)) is None:
+        while (status := wait_for_exit_status_or_none(trial, seconds=0.1)) is None:
             received = []
             while not self.SIG_QUEUE.empty():
                 received.append(self.SIG_QUEUE.get())
@@ -258,7 +258,7 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
         self.kill_workers(signal.SIGKILL)
 
 
-def has_worker_sent_heartbeat(worker: Any) -> bool:
+def has_worker_sent_first_heartbeat(worker: Any) -> bool:
     """Say whether a worker's loop runs: its heartbeats are on time.monotonic's clock, its file's birth is not."""
     return bool(worker.tmp.last_update() <= time.monotonic())
 
@@ -271,7 +271,7 @@ def reap_child_and_check_running(pid: int) -> bool:
         return False
 
 
-def wait_for_exit_or_timeout(process: subprocess.Popen[bytes], *, seconds: float) -> int | None:
+def wait_for_exit_status_or_none(process: subprocess.Popen[bytes], *, seconds: float) -> int | None:
     """Wait so long for the process to end; return its exit status, None where it still runs."""
     try:
         return process.wait(seconds)

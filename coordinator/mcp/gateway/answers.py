@@ -11,12 +11,12 @@ from coordinator.mcp.protocol.messages import DENIED, McpMessage
 _encode = msgspec.json.Encoder().encode
 
 
-def build_result_response(number: Any, value: dict[str, Any]) -> bytes:
+def encode_result_response(number: Any, value: dict[str, Any]) -> bytes:
     """Return a response with a result."""
     return _encode({"jsonrpc": "2.0", "id": number, "result": value})
 
 
-def build_error_response(number: Any, code: int, text: str, data: Any = None) -> bytes:
+def encode_error_response(number: Any, code: int, text: str, data: Any = None) -> bytes:
     """Return a response with an error; `number` is None where no id could be read."""
     error_fields: dict[str, Any] = {"code": code, "message": text}
     if data is not None:
@@ -24,29 +24,29 @@ def build_error_response(number: Any, code: int, text: str, data: Any = None) ->
     return _encode({"jsonrpc": "2.0", "id": number, "error": error_fields})
 
 
-def build_tool_error_response(message: McpMessage, text: str, about: dict[str, Any] | None = None) -> bytes:
+def encode_tool_error_response(message: McpMessage, text: str, about: dict[str, Any] | None = None) -> bytes:
     """Return a call's result that says in `words` why it did not run; `about` goes along for programs."""
     value: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
     if about:
         value["_meta"] = {"signalbox/decision": about}
     if message.is_stateless:
         value["resultType"] = "complete"
-    return build_result_response(message.id, value)
+    return encode_result_response(message.id, value)
 
 
 def build_refusal_response(message: McpMessage, text: str, about: dict[str, Any] | None = None) -> bytes:
     """Return why a call, or another request, did not run, in the form that its client understands."""
     if message.method == "tools/call":
-        return build_tool_error_response(message, text, about)
-    return build_error_response(message.id, DENIED, text)
+        return encode_tool_error_response(message, text, about)
+    return encode_error_response(message.id, DENIED, text)
 
 
-def build_json_rpc_request(number: Any, method: str, params: dict[str, Any]) -> bytes:
+def encode_json_rpc_request(number: Any, method: str, params: dict[str, Any]) -> bytes:
     """Return a request of our own."""
     return _encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
-def build_notification(method: str, params: dict[str, Any]) -> bytes:
+def encode_notification(method: str, params: dict[str, Any]) -> bytes:
     return _encode({"jsonrpc": "2.0", "method": method, "params": params})
 
 
@@ -99,7 +99,7 @@ def describe_running_call(tool: str) -> str:
     )
 
 
-def describe_undecided_call(tool: str, state: str) -> str:
+def describe_call_closed_undecided(tool: str, state: str) -> str:
     """Return the words for a call about which nobody decided before its card was closed."""
     return f"Nobody approved this call of {tool} ({state.lower()}), so it did not run. Call it again to ask again."
 

@@ -66,7 +66,7 @@ def qualified_method_name(server_id: str, method: str) -> str:
     return f"{PREFIX}{name_in_calls(server_id)}__{method}"
 
 
-def hash_call_arguments(raw: bytes) -> str:
+def hash_raw_call_arguments(raw: bytes) -> str:
     """Return the SHA-256 of the bytes of a call's arguments."""
     return hashlib.sha256(raw).hexdigest()
 

@@ -74,7 +74,7 @@ def tool_result_cache_seconds(server: UpstreamServer, tool: str) -> int:
     return server.effective_limits_for_tool(tool).cache_seconds or 0
 
 
-def hash_cached_result_scope(server: UpstreamServer, tool: str) -> str:
+def hash_tool_cache_version(server: UpstreamServer, tool: str) -> str:
     """Return what is the same for all results of a tool until it changes, its server, its credentials or its limits."""
     known_tool = server.tools[tool]
     parts = [
@@ -108,7 +108,7 @@ def build_cache_lookup_or_none(
         question = _encode_canonical([dialect, json.loads(arguments, parse_int=Decimal, parse_float=Decimal)])
     except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError):
         return None
-    return CachedCall(server.name, tool, agent_id, seconds, hash_cached_result_scope(server, tool), question)
+    return CachedCall(server.name, tool, agent_id, seconds, hash_tool_cache_version(server, tool), question)
 
 
 def extract_cachable_result_or_none(response: bytes) -> bytes | None:

@@ -45,12 +45,12 @@ class CircuitBreaker:
 def load_call_limits_by_tool(server_id: str) -> dict[str, CallLimits]:
     """Return the limits of a server by tool; those of tools without limits of their own are under WHOLE_SERVER."""
     rows = {row.tool_name: row for row in McpCallLimit.objects.filter(server_id=server_id)}
-    base = merge_call_limits(NO_LIMITS, rows[WHOLE_SERVER]) if WHOLE_SERVER in rows else NO_LIMITS
-    limits = {tool: merge_call_limits(base, row) for tool, row in rows.items()}
+    base = override_limits_with_row(NO_LIMITS, rows[WHOLE_SERVER]) if WHOLE_SERVER in rows else NO_LIMITS
+    limits = {tool: override_limits_with_row(base, row) for tool, row in rows.items()}
     return limits if any(value != NO_LIMITS for value in limits.values()) else {}
 
 
-def merge_call_limits(base: CallLimits, row: McpCallLimit) -> CallLimits:
+def override_limits_with_row(base: CallLimits, row: McpCallLimit) -> CallLimits:
     """Return `base` with what a row says. A rate holds where it was set: for all calls of a server, or for one tool."""
     return CallLimits(
         row.call_seconds if row.call_seconds is not None else base.call_seconds,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
-from coordinator.mcp.gateway.tool_search import parse_server_tool_pairs
+from coordinator.mcp.gateway.tool_search import filter_valid_server_tool_pairs
 from coordinator.mcp.servers.names import COLLECTION_PREFIX, ServerTool
 from coordinator.models import ToolCollection
 
@@ -37,4 +37,4 @@ class CollectionTools:
 def load_collection_tools(name: str) -> CollectionTools | None:
     """Return the tools of a collection; None where there is none of this name."""
     row = ToolCollection.objects.filter(pk=name).first()
-    return None if row is None else CollectionTools(row.name, parse_server_tool_pairs(row.tools))
+    return None if row is None else CollectionTools(row.name, filter_valid_server_tool_pairs(row.tools))

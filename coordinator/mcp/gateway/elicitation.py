@@ -108,7 +108,7 @@ def add_elicitation_to_initialize(raw: bytes) -> bytes:
     return _encode(fields | {"params": msgspec.Raw(_encode(params))})
 
 
-def add_elicitation_to_stateless_call(raw: bytes) -> bytes:
+def add_elicitation_capability_to_call(raw: bytes) -> bytes:
     """Return a stateless call that says that questions are answered; every other byte of it stays."""
     try:
         fields = _fields(raw)

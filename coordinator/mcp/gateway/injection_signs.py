@@ -96,12 +96,12 @@ def find_url_hosts_and_overflow(text: str) -> tuple[frozenset[str], bool]:
     for count, address in enumerate(_ADDRESS.finditer(plain.encode("utf-8", "replace").decode())):
         if count >= MAX_ADDRESSES or len(hosts) >= MAX_HOSTS:
             return frozenset(hosts), True
-        if host := parse_host_from_authority(address[1]):
+        if host := parse_host_or_empty(address[1]):
             hosts.add(host)
     return frozenset(hosts), False
 
 
-def parse_host_from_authority(authority: str) -> str:
+def parse_host_or_empty(authority: str) -> str:
     """Return the host of an address's authority, without user and port; empty where there is none."""
     host = authority.rpartition("@")[2].lower()
     if host.startswith("["):  # an address of IPv6

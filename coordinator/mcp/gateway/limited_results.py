@@ -31,7 +31,7 @@ class LimitedResult:
     rest: str | None = None
 
 
-def apply_result_limits_to_response(response: bytes, limits: CallLimits, stored_id: str) -> LimitedResult:
+def build_limited_result(response: bytes, limits: CallLimits, stored_id: str) -> LimitedResult:
     """Return a response within its limits; `stored_id` is where the rest will be read, if there is one."""
     max_bytes = limits.result_bytes
     is_long = max_bytes is not None and len(response) > max_bytes
@@ -55,11 +55,11 @@ def apply_result_limits_to_response(response: bytes, limits: CallLimits, stored_
     target = inner if isinstance(inner, dict) else result  # a task's result is within the task
     rest = None
     if is_long and max_bytes is not None and isinstance(target, dict):
-        rest = shorten_result_and_return_rest(target, max_bytes, stored_id)
+        rest = pop_overlong_rest_or_none(target, max_bytes, stored_id)
     return LimitedResult(_encode(value), rest)
 
 
-def shorten_result_and_return_rest(result: dict[str, Any], max_bytes: int, stored_id: str) -> str | None:
+def pop_overlong_rest_or_none(result: dict[str, Any], max_bytes: int, stored_id: str) -> str | None:
     """Shorten a result in place; return what was cut off. None where it has no blocks that could be cut."""
     name = next((name for name in BLOCKS if isinstance(result.get(name), list)), None)
     if name is None:
@@ -204,7 +204,7 @@ def build_truncation_notice_blocks(
     return [{"type": "text", "text": text}, link]
 
 
-def stored_result_position_or_none(uri: Any) -> tuple[str, int] | None:
+def parse_result_uri_or_none(uri: Any) -> tuple[str, int] | None:
     """Return which stored result an address names, and from which character on; None where it names none."""
     if not isinstance(uri, str) or not uri.startswith(SCHEME) or len(uri) > 200:
         return None

@@ -42,7 +42,7 @@ class ToolListingPage:
         return read_next_cursor(self.result)
 
 
-def parse_listing_page_or_none(body: bytes) -> ToolListingPage | None:
+def parse_listing_page_unless_error(body: bytes) -> ToolListingPage | None:
     """Read an answer to tools/list; None for an error, which passes as it is. Raises UnreadableListing."""
     try:
         answer = _fields(replace_lone_surrogates(body))
@@ -108,7 +108,7 @@ def is_possible_tools_list_response(data: bytes) -> bool:
     return any(name.casefold() == "tools" for result in results for name in result)
 
 
-def encode_visible_tools_for_client(
+def encode_each_visible_tool(
     page: ToolListingPage,
     may_see: Callable[[ToolDefinition], bool],
     *,
@@ -123,7 +123,7 @@ def encode_visible_tools_for_client(
     pairs = sorted(zip(page.listing.tools, page.raw, strict=True), key=lambda pair: pair[0].name)
     instead = shown_instead or {}
     visible_pairs = [
-        (tool, normalize_listed_tool_schemas(instead.get(tool.name, raw)))
+        (tool, normalize_schemas_of_listed_tool(instead.get(tool.name, raw)))
         for tool, raw in pairs
         if may_see(tool)
     ]
@@ -147,7 +147,7 @@ class SchemaType(msgspec.Struct):
 _schema_type = msgspec.json.Decoder(SchemaType).decode
 
 
-def normalize_listed_tool_schemas(raw: bytes) -> bytes:
+def normalize_schemas_of_listed_tool(raw: bytes) -> bytes:
     """Return a tool with schemas of type object and without members that are null; one that has both as it came.
 
     Arguments and structured results are objects whether a schema says so or not, and many clients refuse all tools of
@@ -171,7 +171,7 @@ def replace_tool_member(raw: bytes, member: str, text: str) -> bytes:
     return _encode(fields)
 
 
-def build_listing_response_with_tools(page: ToolListingPage, tools: list[bytes]) -> bytes:
+def encode_listing_response_with_tools(page: ToolListingPage, tools: list[bytes]) -> bytes:
     """Return the answer with these tools in place of its own; everything else stays as it came.
 
     It is one agent's now: a cache that others share must not keep it.

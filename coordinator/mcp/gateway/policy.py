@@ -45,7 +45,7 @@ class GatewayCaller:
     history: CallHistory | None = None
 
 
-def judge_gateway_call(
+def judge_by_rules_and_grants(
     rules: Sequence[DecisionRule],
     verdict: Verdict,
     server: UpstreamServer,
@@ -170,7 +170,7 @@ def judge_by_rules(
     if caller.history is not None and isinstance(text, CallText):
         text = text.copy_with_call_history(caller.history)
     decide = functools.partial(
-        tool_rules.decide_by_tool_rules, rules, name, text, caller.agent_id, servers=[server.name]
+        tool_rules.tool_ruling_or_no_opinion, rules, name, text, caller.agent_id, servers=[server.name]
     )
     ruling = decide(caller.program)
     for program in list_possible_client_programs(rules, caller):
@@ -248,7 +248,7 @@ def load_ruling_and_access_verdict(
     rules = tool_rules.load_saved_tool_rules()
     if moment is not None and (needs := gateway_call_history_needs(rules, server, name, caller, arguments)):
         caller = replace(caller, history=history_queries.evaluate_history_conditions(needs, moment))
-    judge = judge_non_tool_gateway_request if is_read else judge_gateway_call
+    judge = judge_non_tool_gateway_request if is_read else judge_by_rules_and_grants
     ruling = judge(rules, verdict, server, name, caller=caller, arguments=arguments)
     return tighten_ruling_by_budgets(ruling, caller, at), verdict
 

@@ -61,7 +61,7 @@ def parse_server_request_or_none(data: bytes) -> ServerRequest | None:
     folded = {name.casefold(): raw for name, raw in fields.items()}
     if "method" not in folded or "id" not in folded:
         return None
-    number = decode_request_id_or_none(folded["id"])
+    number = decode_jsonrpc_id_or_none(folded["id"])
     if len(folded) != len(fields):  # clients disagree about which of two members counts
         return ServerRequest(UNREADABLE, {}, number)
     if decode_json_string_or_none(folded["method"]) in FREE_METHODS and not has_repeated_json_key(data):
@@ -78,9 +78,9 @@ def find_server_requests_in_response(response: bytes) -> list[ServerRequest]:
     try:
         for raw in select_raw_members_ignoring_case(_fields(response), "result"):
             for requests in select_raw_members_ignoring_case(_fields(raw), "inputrequests"):
-                required += parse_input_requests(requests)
+                required += parse_input_requests_or_unreadable(requests)
         for raw in select_raw_members_ignoring_case(_fields(response), "error"):
-            required += parse_url_elicitations_in_error(raw)
+            required += parse_url_elicitations_or_unreadable(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return required  # a result that is no object asks nothing
     return required
@@ -108,17 +108,21 @@ def rebuild_input_required_or_none(response: bytes) -> bytes | None:
     return _encode(fields | {"result": msgspec.Raw(_encode(result))})
 
 
-def parse_input_requests(raw: msgspec.Raw) -> list[ServerRequest]:
+def parse_input_requests_or_unreadable(raw: msgspec.Raw) -> list[ServerRequest]:
     value = decode_jsonrpc_object_or_none(b'{"requests":' + bytes(raw) + b"}")
     if value is None or has_repeated_json_key(bytes(raw)):
         return [ServerRequest(UNREADABLE, {})]
     requests = value["requests"]
     if not isinstance(requests, dict):
         return []
-    return [parse_single_input_request(request) for request in requests.values() if isinstance(request, dict)]
+    return [
+        build_input_request_or_unreadable(request)
+        for request in requests.values()
+        if isinstance(request, dict)
+    ]
 
 
-def parse_url_elicitations_in_error(raw: msgspec.Raw) -> list[ServerRequest]:
+def parse_url_elicitations_or_unreadable(raw: msgspec.Raw) -> list[ServerRequest]:
     """Return the questions in an error of 2025-11-25 that says that a person must open addresses first."""
     error = decode_jsonrpc_object_or_none(bytes(raw))
     if error is None:
@@ -136,7 +140,7 @@ def parse_url_elicitations_in_error(raw: msgspec.Raw) -> list[ServerRequest]:
     ]
 
 
-def parse_single_input_request(request: dict[str, Any]) -> ServerRequest:
+def build_input_request_or_unreadable(request: dict[str, Any]) -> ServerRequest:
     members = {name.casefold(): inner for name, inner in request.items()}
     if len(members) != len(request):  # clients disagree about which of two members counts
         return ServerRequest(UNREADABLE, {})
@@ -164,7 +168,7 @@ def select_raw_members_ignoring_case(fields: dict[str, msgspec.Raw], folded_name
     return [raw for name, raw in fields.items() if name.casefold() == folded_name]
 
 
-def decode_request_id_or_none(raw: msgspec.Raw) -> Any:
+def decode_jsonrpc_id_or_none(raw: msgspec.Raw) -> Any:
     try:
         number = _decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

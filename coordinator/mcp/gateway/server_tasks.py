@@ -44,7 +44,7 @@ def find_started_task_id(response: bytes) -> str | None:
 
 def list_task_ids(response: bytes) -> list[str]:
     """Return the ids of the tasks that a response to tasks/list names."""
-    return [task_id for task_id, _ in parse_task_list_with_ids(response) if task_id is not None]
+    return [task_id for task_id, _ in parse_task_list_or_empty(response) if task_id is not None]
 
 
 def filter_task_list_response(response: bytes, own: Collection[str]) -> bytes:
@@ -52,12 +52,12 @@ def filter_task_list_response(response: bytes, own: Collection[str]) -> bytes:
     fields = _fields(response)
     if "result" not in fields:
         return response
-    own_tasks = [raw for task_id, raw in parse_task_list_with_ids(response) if task_id in own]
+    own_tasks = [raw for task_id, raw in parse_task_list_or_empty(response) if task_id in own]
     result = _fields(fields["result"]) | {"tasks": msgspec.Raw(_encode(own_tasks))}
     return _encode(fields | {"result": msgspec.Raw(_encode(result))})
 
 
-def parse_task_list_with_ids(response: bytes) -> list[tuple[str | None, msgspec.Raw]]:
+def parse_task_list_or_empty(response: bytes) -> list[tuple[str | None, msgspec.Raw]]:
     try:
         tasks = _items(_fields(_fields(response)["result"])["tasks"])
     except (msgspec.MsgspecError, KeyError):

@@ -19,7 +19,7 @@ from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CallLimits, Circui
 from coordinator.mcp.protocol import param_headers
 from coordinator.mcp.protocol.http_client import UpstreamAddress, parse_upstream_url
 from coordinator.mcp.servers import credentials, stdio_host
-from coordinator.mcp.servers.names import find_shadowing_server, list_server_names_in_calls, name_in_calls
+from coordinator.mcp.servers.names import find_shadowing_server, name_in_calls, server_call_name_spellings
 from coordinator.models import (
     AcceptedOnlyServer,
     McpAuthorization,
@@ -93,12 +93,12 @@ class UpstreamServer:
         return self.target is None and self.failure == NOWHERE
 
     @property
-    def indistinguishable_servers(self) -> list[str]:
+    def servers_with_same_call_name(self) -> list[str]:
         """Return the servers with the same name as this one in calls, like `my files` and `my_files`."""
         return [
             namesake
             for namesake in self.namesakes
-            if name_in_calls(self.name) in list_server_names_in_calls(namesake)
+            if name_in_calls(self.name) in server_call_name_spellings(namesake)
         ]
 
     def effective_limits_for_tool(self, tool: str) -> CallLimits:
@@ -125,12 +125,12 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
     mcp_tools = McpTool.objects.filter(server_id=name)
     declaring = mcp_tools.filter(input_schema__contains=param_headers.ANNOTATION)
     declared = {
-        tool: param_headers.find_headers_declared_in_schema(schema)
+        tool: param_headers.list_declared_header_paths(schema)
         for tool, schema in declaring.values_list("name", "input_schema")
     }
     accepted_definitions = dict(mcp_tools.with_declined_definition().values_list("name", "accepted"))
     for tool, content in accepted_definitions.items():
-        declared[tool] = param_headers.find_headers_declared_in_schema((content or {}).get("inputSchema"))
+        declared[tool] = param_headers.list_declared_header_paths((content or {}).get("inputSchema"))
     limits = call_limits.load_call_limits_by_tool(name)
     is_cached = any(tool_limits.cache_seconds for tool_limits in limits.values())
     read_only = load_read_only_tool_names(name) if is_cached else frozenset()
@@ -141,7 +141,7 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
             gone_at is not None,
             changed if isinstance(changed, datetime) else None,
             declared.get(tool, ()),
-            encode_accepted_definition(tool, accepted_definitions[tool])
+            encode_accepted_tool_as_listed(tool, accepted_definitions[tool])
             if tool in accepted_definitions
             else None,
             short_description if short_for == definition else None,
@@ -159,8 +159,8 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
     }
     namesakes = list_servers_sharing_name_prefix(name)
     try:
-        headers = tuple(credentials.load_credential_headers(name))
-        target = build_upstream_address_or_none(row, upstream)
+        headers = tuple(credentials.load_credential_header_pairs(name))
+        target = upstream_network_address_or_none(row, upstream)
     except SignalboxError as problem:
         return UpstreamServer(
             name, None, f"cannot be used: {problem.detail}", tools=tools, namesakes=namesakes
@@ -212,7 +212,7 @@ def compute_server_settings_digest(row: McpServer) -> str:
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 
 
-def encode_accepted_definition(tool: str, content: Any) -> bytes:
+def encode_accepted_tool_as_listed(tool: str, content: Any) -> bytes:
     """Return an accepted definition as it appears in a server's list."""
     return msgspec.json.encode({"name": tool, **content} if isinstance(content, dict) else {"name": tool})
 
@@ -230,11 +230,11 @@ def list_servers_sharing_name_prefix(name: str) -> tuple[str, ...]:
     return tuple(
         spelling
         for spelling in mcp_server_rows
-        if any(spelt.startswith(own) for spelt in list_server_names_in_calls(spelling))
+        if any(spelt.startswith(own) for spelt in server_call_name_spellings(spelling))
     )
 
 
-def build_upstream_address_or_none(row: McpServer, upstream: McpUpstream | None) -> UpstreamAddress | None:
+def upstream_network_address_or_none(row: McpServer, upstream: McpUpstream | None) -> UpstreamAddress | None:
     if upstream is not None and upstream.transport == Transport.HTTP:
         return parse_upstream_url(upstream.url or "", private=upstream.private_network)
     if not row.command:

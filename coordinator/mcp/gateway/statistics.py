@@ -75,7 +75,7 @@ class ToolFigures:
     own_p99: float | None
 
 
-def load_server_tool_statistics(server_id: str, now: datetime, span: timedelta = SHOWN) -> list[ToolFigures]:
+def list_server_tool_statistics(server_id: str, now: datetime, span: timedelta = SHOWN) -> list[ToolFigures]:
     """Return the figures of a server's tools within `span`, the tool that is called most first."""
     rows = GatewayFigures.objects.filter(server_id=server_id, hour__gt=now - span)
     counters: dict[str, CallCounter] = {}

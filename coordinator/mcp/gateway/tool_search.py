@@ -71,15 +71,15 @@ class ShownTools:
         return self.listed is not ListedTools.CHOSEN or (server_id, tool) in self.chosen
 
 
-def load_shown_tools(agent_id: str) -> ShownTools:
+def load_tool_listing_setting(agent_id: str) -> ShownTools:
     """Return which tools the agent's model is shown: all where nobody chose, or the choice cannot be read."""
     row = AgentToolListing.objects.filter(pk=agent_id).first()
     if row is None or row.listed not in ListedTools.values:
         return ShownTools()
-    return ShownTools(ListedTools(row.listed), parse_server_tool_pairs(row.tools))
+    return ShownTools(ListedTools(row.listed), filter_valid_server_tool_pairs(row.tools))
 
 
-def parse_server_tool_pairs(value: Any) -> frozenset[ServerTool]:
+def filter_valid_server_tool_pairs(value: Any) -> frozenset[ServerTool]:
     """Return the servers and tools of a stored list of pairs; what is none is left out."""
     return frozenset(
         (pair[0], pair[1])

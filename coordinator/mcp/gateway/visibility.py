@@ -16,7 +16,7 @@ from coordinator.policy.grants import access
 from coordinator.policy.rules import tool_rules
 
 
-def has_reachable_tool(agent_id: str, now: datetime) -> bool:
+def can_agent_reach_any_tool(agent_id: str, now: datetime) -> bool:
     """Say whether the agent may call, or ask for, a tool of some server that is switched on."""
     policy = access.load_policy_for_agents([agent_id], None, now)
     for server_id in McpServer.objects.filter(is_active=True).values_list("name", flat=True):
@@ -48,7 +48,7 @@ def load_visible_tool_rows(caller: GatewayCaller, now: datetime, *columns: str) 
 def hash_visible_tools(caller: GatewayCaller, now: datetime, collection_name: str | None = None) -> str:
     """Return a digest of all tools that an agent is shown, of a collection if one is named, with their definitions."""
     collection = None if collection_name is None else load_collection_tools(collection_name)
-    shown_tools = tool_search.load_shown_tools(caller.agent_id)
+    shown_tools = tool_search.load_tool_listing_setting(caller.agent_id)
     visible_tools = load_visible_tool_rows(caller, now, "definition_hash", "short_for", "short_description")
     if collection_name is not None:
         visible_tools = [

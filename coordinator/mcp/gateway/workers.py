@@ -10,7 +10,7 @@ from pathlib import Path
 
 def get_own_worker_name() -> str:
     """Return this process's name: host, number, and when it was started (process ids are reused)."""
-    return f"{platform.node()}:{os.getpid()}:{read_process_start_ticks(os.getpid())}"
+    return f"{platform.node()}:{os.getpid()}:{read_start_ticks_or_empty(os.getpid())}"
 
 
 def is_worker_known_to_have_ended(worker: str | None) -> bool:
@@ -19,7 +19,7 @@ def is_worker_known_to_have_ended(worker: str | None) -> bool:
     host, _, number = process_id.rpartition(":")
     if host != platform.node() or not number.isdigit():
         return False
-    return read_process_start_ticks(int(number)) != started
+    return read_start_ticks_or_empty(int(number)) != started
 
 
 def is_worker_known_to_run(worker: str | None) -> bool:
@@ -30,11 +30,11 @@ def is_worker_known_to_run(worker: str | None) -> bool:
         host == platform.node()
         and bool(started)
         and number.isdigit()
-        and read_process_start_ticks(int(number)) == started
+        and read_start_ticks_or_empty(int(number)) == started
     )
 
 
-def read_process_start_ticks(number: int) -> str:
+def read_start_ticks_or_empty(number: int) -> str:
     """Return when a process was started, in the system's own count; nothing where it does not run."""
     with suppress(OSError, IndexError):
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()

@@ -57,7 +57,7 @@ class StdioHost:
         elif scope["method"] == "GET" and session is not None:
             await stream_session_updates(session, receive, send)
         elif scope["method"] == "DELETE" and session is not None:
-            backend.end_stdio_session(session)
+            backend.end_session_and_cancel_requests(session)
             await send_asgi_empty_response(send, 204)
         else:
             await send_asgi_empty_response(send, 405)
@@ -74,7 +74,7 @@ class ClientPost:
 
     async def answer_posted_message(self, *, when_ready: bool) -> None:
         """Pass the message on and answer it; with `when_ready` only to a server that need not be started first."""
-        message = await self.read_posted_envelope()
+        message = await self.require_posted_envelope()
         if when_ready and not self._backend.can_forward_request_now(self._session):
             await self._backend.ensure_process_initialized(self._session)
             retry_answer = {"detail": "The server was started. Send the call again."}
@@ -87,7 +87,7 @@ class ClientPost:
             await self._backend.forward_client_message(message, self._session)
             await send_asgi_empty_response(self._send, 202)
 
-    async def read_posted_envelope(self) -> Envelope:
+    async def require_posted_envelope(self) -> Envelope:
         body = bytearray()
         while True:
             part = await self._receive()
@@ -105,7 +105,7 @@ class ClientPost:
 
     async def answer_initialize_with_session(self, message: Envelope) -> None:
         params = bytes(message.fields.get("params", b"{}"))
-        session, greeting = await self._backend.begin_stdio_session(params, self._asker)
+        session, greeting = await self._backend.begin_session_with_initialize_answer(params, self._asker)
         answer = envelopes.build_result_line(message.id or b"null", greeting)
         await send_asgi_response_body(self._send, 200, answer, [(SESSION.encode(), session.id.encode())])
 

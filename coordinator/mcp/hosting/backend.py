@@ -140,14 +140,16 @@ class StdioBackend:
 
     # --- sessions ---------------------------------------------------------------------------------------
 
-    async def begin_stdio_session(self, params: bytes, asker: str = "") -> tuple[StdioSession, bytes]:
+    async def begin_session_with_initialize_answer(
+        self, params: bytes, asker: str = ""
+    ) -> tuple[StdioSession, bytes]:
         """Begin a session with the params of its `initialize`; return it and the server's answer.
 
         `asker` identifies the caller. Raises ServerNotOffered.
         """
         self.drop_expired_stdio_sessions()
         if len(self._sessions) >= MOST_SESSIONS:
-            self.evict_idle_session_of_busiest_caller()
+            self.evict_idle_session_or_refuse()
         if self._greeted_with not in (None, params) and not self._sessions and self.is_idle:
             await self.stop_stdio_process()  # no session is left that was sent another answer
             self._greeted_with = None
@@ -164,7 +166,7 @@ class StdioBackend:
         stdio_session.used_at = self.used_at = time.monotonic()
         return stdio_session
 
-    def end_stdio_session(self, session: StdioSession) -> None:
+    def end_session_and_cancel_requests(self, session: StdioSession) -> None:
         self._sessions.pop(session.id, None)
         for number in [n for n, pending in self._under_way.items() if pending.session is session]:
             self.cancel_pending_request(number)
@@ -174,9 +176,9 @@ class StdioBackend:
         for session in [
             stdio_session for stdio_session in self._sessions.values() if stdio_session.used_at < old
         ]:
-            self.end_stdio_session(session)
+            self.end_session_and_cancel_requests(session)
 
-    def evict_idle_session_of_busiest_caller(self) -> None:
+    def evict_idle_session_or_refuse(self) -> None:
         """End the oldest idle session of the caller with most sessions. Raises ServerNotOffered for none."""
         in_use = {session.session.id for session in self._under_way.values() if session.session is not None}
         unused = [
@@ -187,7 +189,9 @@ class StdioBackend:
         if not unused:
             raise ServerNotOffered("Too many clients speak to this server.")
         session_counts = Counter(open_session.asker for open_session in self._sessions.values())
-        self.end_stdio_session(max(unused, key=lambda one: (session_counts[one.asker], -one.used_at)))
+        self.end_session_and_cancel_requests(
+            max(unused, key=lambda one: (session_counts[one.asker], -one.used_at))
+        )
 
     # --- what callers say -------------------------------------------------------------------------------
 
@@ -215,7 +219,7 @@ class StdioBackend:
                 message.copy_with_message_id(b"%d" % number).encode_as_jsonrpc_line()
             )
         except OSError:
-            self.answer_pending_request(
+            self.answer_request_if_pending(
                 number, build_server_ended_error_line(own_id, self.describe_process_end())
             )
         return number, stream
@@ -286,11 +290,11 @@ class StdioBackend:
     def deliver_response(self, number: int, message: Envelope) -> None:
         waiting = self._under_way.get(number)
         if waiting is not None:
-            self.answer_pending_request(
+            self.answer_request_if_pending(
                 number, message.copy_with_message_id(waiting.id).encode_as_jsonrpc_line()
             )
 
-    def answer_pending_request(self, number: int, answer: bytes) -> None:
+    def answer_request_if_pending(self, number: int, answer: bytes) -> None:
         waiting = self._under_way.pop(number, None)
         if waiting is not None:
             self.used_at = time.monotonic()
@@ -396,9 +400,9 @@ class StdioBackend:
                     f"{self.describe_process_end()} The next try is in {remaining_seconds:.0f} s.",
                     retry_after=int(remaining_seconds) + 1,
                 )
-            return await self.start_process()
+            return await self.require_capacity_and_start_process()
 
-    async def start_process(self) -> ServerProcess:
+    async def require_capacity_and_start_process(self) -> ServerProcess:
         self._require_room()
         self._is_starting = True
         try:
@@ -411,11 +415,11 @@ class StdioBackend:
         number = self._starts = self._starts + 1
         try:
             started = await process.start_server_process(
-                await asyncio.to_thread(configuration.build_isolated_server_command_line),
+                await asyncio.to_thread(configuration.prepare_isolated_server_command_line),
                 configuration.environment,
                 configuration.folder,
                 self.parse_and_dispatch_server_line,
-                lambda status, fault: self.handle_process_end(number, status, fault),
+                lambda status, fault: self.record_end_and_fail_requests(number, status, fault),
             )
         except SignalboxError as problem:  # it may not be started as it is configured
             self.record_failure_and_back_off(str(problem.detail))
@@ -428,7 +432,7 @@ class StdioBackend:
         self.schedule_process_state_report("running")
         return started
 
-    def handle_process_end(self, number: int, status: int, reason: str) -> None:
+    def record_end_and_fail_requests(self, number: int, status: int, reason: str) -> None:
         """Take note that the process ended: answer all who wait, and be patient where it was not asked to."""
         if number != self._starts or self._process is None:
             return  # it was stopped
@@ -452,7 +456,7 @@ class StdioBackend:
         self._greeting = None
         self._questions = {}
         for number, pending in list(self._under_way.items()):
-            self.answer_pending_request(number, build_server_ended_error_line(pending.id, text))
+            self.answer_request_if_pending(number, build_server_ended_error_line(pending.id, text))
 
     def describe_process_end(self) -> str:
         return self._last_words or "The server has ended."

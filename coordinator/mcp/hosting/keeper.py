@@ -34,7 +34,7 @@ def main() -> int:
     listener = bind_listening_socket(path)
     inode = os.stat(path).st_ino
     pause = FIRST_PAUSE
-    while not stopped.wait_for_stop_or_connection(listener, None):
+    while not stopped.wait_and_check_stop_signal(listener, None):
         started_at = time.monotonic()
         failed = run_host_and_check_failure(command, listener, stopped)
         kill_orphaned_processes()
@@ -43,7 +43,7 @@ def main() -> int:
             if failed and time.monotonic() - started_at < LONGEST_PAUSE
             else FIRST_PAUSE
         )
-        if failed and stopped.wait_for_stop_or_connection(None, pause):
+        if failed and stopped.wait_and_check_stop_signal(None, pause):
             break
     with contextlib.suppress(OSError):
         if os.stat(path).st_ino == inode:  # a younger keeper may have put its own there
@@ -54,7 +54,7 @@ def main() -> int:
 def run_host_and_check_failure(command: list[str], listener: socket.socket, stopped: StopSignal) -> bool:
     """Run the host until it ends; say whether it failed."""
     host = subprocess.Popen([*command, str(listener.fileno())], pass_fds=[listener.fileno()])  # noqa: S603 - ours
-    while host.poll() is None and not stopped.wait_for_stop_or_connection(None, None, host):
+    while host.poll() is None and not stopped.wait_and_check_stop_signal(None, None, host):
         pass
     if host.poll() is None:
         host.terminate()
@@ -84,7 +84,7 @@ class StopSignal:
     def record_stop_signal(self, *_: object) -> None:
         self._was_signalled = True
 
-    def wait_for_stop_or_connection(
+    def wait_and_check_stop_signal(
         self,
         listener: socket.socket | None,
         seconds: float | None,

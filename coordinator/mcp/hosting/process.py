@@ -114,7 +114,7 @@ class ServerProcess:
         stderr = self._process.stderr
         assert stderr is not None
         while chunk := await stderr.read(READ_BYTES):
-            self._words = cut_output_to_last_bytes(self._words + chunk)
+            self._words = cut_to_last_whole_words(self._words + chunk)
 
     async def wait_for_exit_and_clean_up(self) -> int:
         status = await self._process.wait()
@@ -142,12 +142,12 @@ async def start_server_process(
         cwd=folder,
         env=build_base_process_environment(folder) | dict(environment),
         start_new_session=True,
-        preexec_fn=confine_current_process_as_server,
+        preexec_fn=set_server_process_limits,
     )
     return ServerProcess(process, on_output, ended, environment)
 
 
-def cut_output_to_last_bytes(output: bytes) -> bytes:
+def cut_to_last_whole_words(output: bytes) -> bytes:
     """Return the last of what was said, from a new word on: half a secret would not be known as one."""
     if len(output) <= MAX_STDERR_BYTES:
         return output
@@ -155,7 +155,7 @@ def cut_output_to_last_bytes(output: bytes) -> bytes:
     return last.split(None if b"\n" not in last else b"\n", 1)[-1]
 
 
-def confine_current_process_as_server() -> None:
+def set_server_process_limits() -> None:
     """Runs in the child before the server: it ends with its host, dumps no memory and opens no end of files."""
     if _LIBC is not None:
         _LIBC.prctl(_DIES_WITH_PARENT, signal.SIGKILL)

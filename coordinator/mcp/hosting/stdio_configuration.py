@@ -39,7 +39,7 @@ class StdioConfiguration:
     folder: Path
     isolation: Isolation
 
-    def build_isolated_server_command_line(self) -> list[str]:
+    def prepare_isolated_server_command_line(self) -> list[str]:
         """Return what is started. Raises NotIsolated, Invalid, OSError where there is no such program."""
         return isolation.prepare_isolated_command_line(self.command, self.folder, self.isolation)
 
@@ -66,7 +66,7 @@ def load_stdio_configuration(server_id: str) -> StdioConfiguration:
             f"{server.command} may not be started here. Allowed: {', '.join(settings.DISCOVERY_COMMANDS) or 'nothing'} "
             "(SIGNALBOX_DISCOVERY_COMMANDS)."
         )
-    if not commands.is_command_accepted(server, upstream):
+    if not commands.has_admin_accepted_command(server, upstream):
         raise ServerNotOffered(NOT_ACCEPTED.format(server_id))
     if not isinstance(server.args, list):
         raise ServerNotOffered(f"The arguments of {server_id} are not a list. Edit them first.")

@@ -30,7 +30,7 @@ LOOKS_EVERY = 5.0
 def serve_stdio_host(file: int) -> None:
     """Serve the listening socket until SIGTERM, or until nobody has needed a server for a while."""
     kill_self_when_keeper_dies()
-    asyncio.run(run_stdio_host(socket.socket(fileno=file)))
+    asyncio.run(serve_stdio_backends_until_unused(socket.socket(fileno=file)))
 
 
 def kill_self_when_keeper_dies() -> None:
@@ -38,10 +38,10 @@ def kill_self_when_keeper_dies() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-async def run_stdio_host(listener: socket.socket) -> None:
+async def serve_stdio_backends_until_unused(listener: socket.socket) -> None:
     with ThreadPoolExecutor(2, "host") as threads:
         pool = BackendPool(
-            ConfigurationReader(threads).read_configuration,
+            ConfigurationReader(threads).load_configuration_in_thread,
             ProcessStateWriter(threads).write_process_state,
             idle=settings.MCP_IDLE,
         )
@@ -82,7 +82,7 @@ class ConfigurationReader:
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
 
-    async def read_configuration(self, server_id: str) -> StdioConfiguration:
+    async def load_configuration_in_thread(self, server_id: str) -> StdioConfiguration:
         configuration = await run_in_database_thread(
             self._threads, stdio_configuration.load_stdio_configuration, server_id
         )

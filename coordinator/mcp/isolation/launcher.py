@@ -37,7 +37,7 @@ def main() -> int:
     connection.settimeout(REQUEST_SECONDS)
     request, files = receive_launch_request_and_files(connection)
     connection.settimeout(None)
-    with provide_program_folder(str(request["folder"])) as folder:
+    with program_folder_during_block(str(request["folder"])) as folder:
         own = {"HOME": str(folder), "TMPDIR": str(folder), "PWD": str(folder)}
         try:
             program = subprocess.Popen(  # noqa: S603 - what Signalbox, and nobody else, asks for
@@ -71,7 +71,7 @@ def receive_launch_request_and_files(connection: socket.socket) -> tuple[dict[st
 
 
 @contextlib.contextmanager
-def provide_program_folder(name: str) -> Iterator[Path]:
+def program_folder_during_block(name: str) -> Iterator[Path]:
     """Give the program a folder in the unit's state folder."""
     state = Path(os.environ["STATE_DIRECTORY"])
     if SERVER_FOLDER_NAME.fullmatch(name):

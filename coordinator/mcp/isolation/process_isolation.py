@@ -132,11 +132,14 @@ def explain_refused_path(path: Path, *, writable: bool = False) -> str | None:
         return f"{path} cannot be given to a server."
     if any(is_overlapping_path(real_path, hidden) for hidden in list_hidden_paths()):
         return f"{path} holds data of Signalbox, or lies in its data folder, and cannot be given to a server."
-    if any(folder.is_relative_to(real_path) for folder in (*find_home_folders(), *list_temporary_folders())):
+    if any(
+        folder.is_relative_to(real_path)
+        for folder in (*find_home_folders(), *list_system_temporary_folders())
+    ):
         return (
             f"{path} holds what is not for one server alone and cannot be given to it. Name a folder in it."
         )
-    if writable and any(is_overlapping_path(real_path, code) for code in list_code_folders()):
+    if writable and any(is_overlapping_path(real_path, code) for code in list_protected_code_folders()):
         return f"{path} holds what Signalbox runs, so a server can be given it to read, but not to write to."
     if writable and any(
         real_path.is_relative_to(home) and real_path.relative_to(home).parts[0].startswith(".")
@@ -156,11 +159,11 @@ def find_home_folders() -> set[Path]:
     return {home.resolve() for home in homes} - {Path("/")}
 
 
-def list_temporary_folders() -> list[Path]:
+def list_system_temporary_folders() -> list[Path]:
     return [Path(folder).resolve() for folder in ("/tmp", "/var/tmp", tempfile.gettempdir())]  # noqa: S108
 
 
-def list_code_folders() -> list[Path]:
+def list_protected_code_folders() -> list[Path]:
     """Return the folders of Signalbox's code, of its Python, and of the programs that it starts by their names."""
     on_path = [Path(folder) for folder in os.get_exec_path() if os.path.isabs(folder)]
     return [
@@ -191,22 +194,22 @@ def require_isolation_mechanism() -> IsolationMechanism:
     """Return what isolates programs on this machine. Raises IsolationUnavailable, which says why nothing does."""
     if settings.MCP_LAUNCHER:
         return IsolationMechanism.SECOND_USER
-    if reason := find_bubblewrap_problem():
+    if reason := bubblewrap_problem_or_empty():
         raise IsolationUnavailable(NOT_ISOLATED.format(reason=reason))
     return IsolationMechanism.BUBBLEWRAP
 
 
-def find_bubblewrap_problem() -> str:
+def bubblewrap_problem_or_empty() -> str:
     """Return why bubblewrap cannot be used here, or nothing. It is tried once; a failure again after a while."""
     global _last_probe  # noqa: PLW0603 - what this process knows of its machine
     with _probing:
         if _last_probe is None or _last_probe[0] < time.monotonic():
-            problem = probe_bubblewrap_and_describe_problem()
+            problem = probe_bubblewrap_problem_or_empty()
             _last_probe = (time.monotonic() + PROBE_AGAIN_SECONDS if problem else float("inf"), problem)
         return _last_probe[1]
 
 
-def probe_bubblewrap_and_describe_problem() -> str:
+def probe_bubblewrap_problem_or_empty() -> str:
     if not sys.platform.startswith("linux"):
         return "bubblewrap needs Linux"
     if shutil.which("bwrap") is None:
@@ -272,7 +275,7 @@ def prepare_folder_and_bubblewrap_command(
     if isolation.network == Network.NONE:
         options.append("--unshare-net")
     options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - its own
-    options += build_mount_options(command, own, isolation)
+    options += build_all_mount_options(command, own, isolation)
     options += ["--remount-ro", "/", "--chdir", str(own), "--cap-drop", "ALL"]
     if not is_root:
         return [require_program_path("bwrap"), *options, "--", *command]
@@ -287,7 +290,7 @@ def prepare_folder_and_bubblewrap_command(
     return [require_program_path("bwrap"), *options, "--", *become_nobody, *command]
 
 
-def build_mount_options(command: Sequence[str], own: Path, isolation: Isolation) -> list[str]:
+def build_all_mount_options(command: Sequence[str], own: Path, isolation: Isolation) -> list[str]:
     """Return the options that make the file system: what it needs, over that what is hidden, its own folder last.
 
     A path below a folder that the server writes to is mounted only with that folder: it could be a link by now.

@@ -23,7 +23,7 @@ class AgentCallIds:
 NO_CLAIM = AgentCallIds()
 
 
-def find_agent_call_ids_in_meta(message: dict[str, Any]) -> AgentCallIds:
+def agent_session_and_call_id(message: dict[str, Any]) -> AgentCallIds:
     """Return what a message says of the call that it makes."""
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from coordinator.lib.internal_addresses import find_internal_destination_address, parse_ip_address
+from coordinator.lib.internal_addresses import find_internal_packet_target, parse_ip_address
 from coordinator.lib.network_words import describe_network_error
 from coordinator.lib.sockets import has_unread_data
 from coordinator.mcp.protocol.answer_limits import AnswerByteLimits, AnswerLimitExceeded, AnswerReservation
@@ -187,7 +187,7 @@ class HttpClient:
         address_rows = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(address_row[4][0]) for address_row in address_rows))
         if not target.private and any(
-            find_internal_destination_address(parse_ip_address(address)) for address in addresses
+            find_internal_packet_target(parse_ip_address(address)) for address in addresses
         ):
             raise UpstreamFailed(
                 "has an address of a private network, which an admin must allow on the server's page"
@@ -324,20 +324,20 @@ async def read_answer_head(
         except asyncio.LimitOverrunError:
             raise UpstreamFailed("sent more than 64 KiB of headers", may_have_run=True) from None
         lines = head[:-4].split(b"\r\n")
-        status = parse_status_line(lines[0])
+        status = parse_status_code(lines[0])
     headers = parse_answer_headers(lines[1:])
     if headers.get("content-encoding", "identity").lower() not in {"identity", ""}:
         raise UpstreamFailed("compressed its answer, although it was asked not to", may_have_run=True)
     chunked = headers.get("transfer-encoding", "").lower() == "chunked"
     if not chunked and "transfer-encoding" in headers:
         raise UpstreamFailed("sent its answer in an unknown transfer encoding", may_have_run=True)
-    length = None if chunked else parse_content_length_or_none(headers, status, method)
+    length = None if chunked else expected_body_length_or_none(headers, status, method)
     goes_on = lines[0].startswith(b"HTTP/1.1") and "close" not in headers.get("connection", "").lower()
     goes_on = goes_on and (chunked or length is not None)
     return UpstreamAnswer(status, headers, client, target, connection, length, chunked, goes_on)
 
 
-def parse_status_line(line: bytes) -> int:
+def parse_status_code(line: bytes) -> int:
     parts = line.split(b" ", 2)
     if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not parts[1].isdigit() or len(parts[1]) != 3:
         raise UpstreamFailed("does not speak HTTP", may_have_run=True)
@@ -357,7 +357,7 @@ def parse_answer_headers(lines: Sequence[bytes]) -> dict[str, str]:
     return header_values
 
 
-def parse_content_length_or_none(headers: dict[str, str], status: int, method: str) -> int | None:
+def expected_body_length_or_none(headers: dict[str, str], status: int, method: str) -> int | None:
     if status in NO_BODY or method == "HEAD":
         return 0
     content_length = headers.get("content-length")

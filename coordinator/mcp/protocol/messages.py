@@ -18,7 +18,7 @@ from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import META_CAPABILITIES, META_CLIENT, META_VERSION
 from coordinator.client.message_lines import BYTE_ORDER_MARK
 from coordinator.lib import json_bounds
-from coordinator.mcp.protocol.agent_call_ids import NO_CLAIM, AgentCallIds, find_agent_call_ids_in_meta
+from coordinator.mcp.protocol.agent_call_ids import NO_CLAIM, AgentCallIds, agent_session_and_call_id
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
     -32700,
@@ -118,7 +118,7 @@ class McpMessage:
         return self.protocol_version is not None
 
     @property
-    def declared_capabilities(self) -> dict[str, Any]:
+    def stateless_client_capabilities(self) -> dict[str, Any]:
         """Return what the client of a stateless message says that it can do."""
         capabilities_field = self.meta.get(META_CAPABILITIES)
         return capabilities_field if isinstance(capabilities_field, dict) else {}
@@ -137,8 +137,8 @@ class McpMessage:
     def call_metadata_for_review(self) -> dict[str, Any]:
         """Return by name what a server gets in addition to tool and arguments and a person may want to see."""
         metadata = {"id": self.id, "progressToken": self.progress_token, "task": self.params.get("task")}
-        if self.declared_capabilities:
-            metadata["clientCapabilities"] = self.declared_capabilities
+        if self.stateless_client_capabilities:
+            metadata["clientCapabilities"] = self.stateless_client_capabilities
         return {name: value for name, value in metadata.items() if value is not None}
 
     @cached_property
@@ -192,7 +192,7 @@ def build_validated_mcp_message(raw: bytes, value: dict[str, Any]) -> McpMessage
             "params" in value and not isinstance(value["params"], dict)
         ):
             raise UnreadableMessage(INVALID_REQUEST, "The method must be a string and its params an object.")
-        require_request_id(value)
+        refuse_request_without_id(value)
         if (odd := mcp_methods.find_tool_call_id_problem(value)) is not None:
             raise UnreadableMessage(INVALID_REQUEST, odd)
     elif number is None or ("result" in value) == ("error" in value):
@@ -207,15 +207,15 @@ def remove_members_unknown_to_method(raw: bytes, value: dict[str, Any]) -> McpMe
         return McpMessage(raw, value)
     try:
         return McpMessage(
-            rebuild_json_object(raw, value, allowed_members),
+            encode_reusing_unchanged_bytes(raw, value, allowed_members),
             allowed_members,
-            find_agent_call_ids_in_meta(value),
+            agent_session_and_call_id(value),
         )
     except (msgspec.MsgspecError, UnicodeError):
         raise UnreadableMessage(PARSE_ERROR, "The body is not JSON in UTF-8.") from None
 
 
-def rebuild_json_object(raw: bytes, before: dict[str, Any], after: dict[str, Any]) -> bytes:
+def encode_reusing_unchanged_bytes(raw: bytes, before: dict[str, Any], after: dict[str, Any]) -> bytes:
     """Return the JSON object `after`, which is part of `before`, with the bytes of `raw` for what has not changed."""
     fields = _fields(raw)
     rebuilt = {}
@@ -223,7 +223,9 @@ def rebuild_json_object(raw: bytes, before: dict[str, Any], after: dict[str, Any
         if value is before[name]:
             rebuilt[name] = fields[name]
         elif isinstance(value, dict):
-            rebuilt[name] = msgspec.Raw(rebuild_json_object(bytes(fields[name]), before[name], value))
+            rebuilt[name] = msgspec.Raw(
+                encode_reusing_unchanged_bytes(bytes(fields[name]), before[name], value)
+            )
         else:
             rebuilt[name] = msgspec.Raw(_encode(value))
     return _encode(rebuilt)
@@ -234,7 +236,7 @@ def get_message_param_or_none(value: dict[str, Any], name: str) -> Any:
     return params.get(name) if isinstance(params, dict) else None
 
 
-def require_request_id(value: dict[str, Any]) -> None:
+def refuse_request_without_id(value: dict[str, Any]) -> None:
     """Refuse a call that is written as a notification: servers run it, and nobody would have judged it."""
     if "id" in value and value["id"] is None:
         raise UnreadableMessage(

@@ -111,7 +111,7 @@ class IssuedTokens:
     scopes: str = ""
 
 
-async def fetch_oauth_answer(
+async def fetch_raw_oauth_answer(
     http: HttpClient,
     url: str,
     *,
@@ -197,7 +197,7 @@ async def register_oauth_client(
     document = build_client_registration_body(redirect_uri, name, authentication, grant_types)
     if endpoints.scopes:
         document["scope"] = endpoints.scopes
-    answer = await fetch_oauth_answer(
+    answer = await fetch_raw_oauth_answer(
         http,
         endpoints.registration_endpoint,
         private=private,
@@ -260,7 +260,7 @@ async def request_tokens(
 
     Raises GrantRejected where it will never be issued, AuthorizationFailed where it may be later.
     """
-    answer = await post_form_as_oauth_client(
+    answer = await post_form_for_oauth_answer(
         http, endpoints.token_endpoint, client, {**fields, "resource": endpoints.resource}, private=private
     )
     response = answer.decode_json_object_body()
@@ -294,7 +294,7 @@ async def revoke_token(
     http: HttpClient, endpoints: AuthorizationEndpoints, client: OAuthClient, token: str, *, private: bool
 ) -> None:
     """Ask the authorization server to forget a token (RFC 7009). Raises AuthorizationFailed."""
-    answer = await post_form_as_oauth_client(
+    answer = await post_form_for_oauth_answer(
         http, endpoints.revocation_endpoint, client, {"token": token}, private=private
     )
     if answer.status != 200:
@@ -303,7 +303,7 @@ async def revoke_token(
         )
 
 
-async def post_form_as_oauth_client(
+async def post_form_for_oauth_answer(
     http: HttpClient, url: str, client: OAuthClient, fields: Mapping[str, str], *, private: bool
 ) -> OAuthAnswer:
     form, headers = {**fields, "client_id": client.client_id}, [JSON, FORM]
@@ -312,7 +312,7 @@ async def post_form_as_oauth_client(
         headers.append(("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}"))
     elif client.authentication == "client_secret_post":
         form["client_secret"] = client.client_secret
-    return await fetch_oauth_answer(
+    return await fetch_raw_oauth_answer(
         http, url, private=private, body=urlencode(form).encode(), headers=tuple(headers)
     )
 

@@ -27,7 +27,7 @@ from coordinator.mcp.protocol.oauth import (
     AuthorizationEndpoints,
     AuthorizationFailed,
     OAuthAnswer,
-    fetch_oauth_answer,
+    fetch_raw_oauth_answer,
 )
 
 MOST_ADDRESSES = 6  # that are tried for one document
@@ -52,7 +52,7 @@ async def discover_authorization_endpoints(
 
     `private` allows addresses of this network, as for the server itself.
     """
-    challenge = await fetch_www_authenticate_challenge(http, server_url, private=private)
+    challenge = await fetch_www_authenticate_response(http, server_url, private=private)
     resource = await fetch_resource_metadata_or_none(http, server_url, challenge, private=private)
     issuer = str(resource.authorization_servers[0]) if resource else None
     metadata, own_issuer = await fetch_server_metadata_and_issuer(http, issuer, server_url, private=private)
@@ -81,11 +81,11 @@ async def discover_authorization_endpoints(
     )
 
 
-async def fetch_www_authenticate_challenge(
+async def fetch_www_authenticate_response(
     http: HttpClient, server_url: str, *, private: bool
 ) -> httpx2.Response:
     """Return the server's answer to a request without a token, which may say where its metadata is."""
-    answer = await fetch_oauth_answer(
+    answer = await fetch_raw_oauth_answer(
         http,
         server_url,
         private=private,
@@ -104,7 +104,7 @@ async def fetch_resource_metadata_or_none(
     named = extract_resource_metadata_from_www_auth(challenge)
     addresses = build_protected_resource_metadata_discovery_urls(named, server_url)
     for answer in [
-        await fetch_metadata_document_or_none(http, url, private) for url in addresses[:MOST_ADDRESSES]
+        await fetch_metadata_answer_or_none(http, url, private) for url in addresses[:MOST_ADDRESSES]
     ]:
         if answer is None:
             continue
@@ -131,7 +131,7 @@ async def fetch_server_metadata_and_issuer(
     """
     addresses = build_oauth_authorization_server_metadata_discovery_urls(issuer, server_url)
     for url in addresses[:MOST_ADDRESSES]:
-        answer = await fetch_metadata_document_or_none(http, url, private)
+        answer = await fetch_metadata_answer_or_none(http, url, private)
         if answer is None:
             continue
         try:
@@ -150,9 +150,9 @@ async def fetch_server_metadata_and_issuer(
     )
 
 
-async def fetch_metadata_document_or_none(http: HttpClient, url: str, private: bool) -> OAuthAnswer | None:
+async def fetch_metadata_answer_or_none(http: HttpClient, url: str, private: bool) -> OAuthAnswer | None:
     """Return the answer to a GET; None where there is no document."""
-    answer = await fetch_oauth_answer(http, url, private=private, headers=(JSON,))
+    answer = await fetch_raw_oauth_answer(http, url, private=private, headers=(JSON,))
     return answer if answer.status == 200 else None
 
 

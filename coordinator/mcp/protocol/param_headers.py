@@ -18,7 +18,7 @@ _DECIMAL = re.compile(r"-?[0-9]+(\.0+)?")
 Declared = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def find_headers_declared_in_schema(input_schema: Any) -> Declared:
+def list_declared_header_paths(input_schema: Any) -> Declared:
     """Return the headers that a tool's input schema declares, on properties at any depth."""
     declared_headers: dict[str, tuple[str, ...]] = {}
     schemas: list[tuple[tuple[str, ...], Any]] = [((), input_schema)]

@@ -27,19 +27,19 @@ class ToolCallCount:
     last: datetime
 
 
-def split_call_into_server_and_tool(call: str, server_ids: Iterable[str]) -> tuple[str, str] | None:
+def find_called_server_and_tool(call: str, server_ids: Iterable[str]) -> tuple[str, str] | None:
     """Return which of `server_ids` and which tool `mcp__server__tool` names, or None. The longest name wins."""
     called_tools = find_server_tools_meant_by_call(call, server_ids)
     return called_tools[0] if called_tools else None
 
 
-def count_tool_calls_by_agent_since(start: datetime, server_ids: Iterable[str]) -> list[ToolCallCount]:
+def list_tool_call_counts_since(start: datetime, server_ids: Iterable[str]) -> list[ToolCallCount]:
     """Return the calls that were received from `start` on, of these servers, by agent and tool."""
-    servers, rows = list(server_ids), list(iterate_call_counts(start))
+    servers, rows = list(server_ids), list(iterate_call_counts_by_agent(start))
     agents = load_linked_agents_by_name(agent_name for agent_name, *_ in rows)
     call_counts = []
     for agent_name, call, count, last in rows:
-        server_tool = split_call_into_server_and_tool(call, servers)
+        server_tool = find_called_server_and_tool(call, servers)
         if server_tool is not None:
             agent = agents.get(agent_name)
             call_counts.append(
@@ -51,14 +51,14 @@ def count_tool_calls_by_agent_since(start: datetime, server_ids: Iterable[str]) 
 def count_unknown_server_calls(start: datetime, server_ids: Iterable[str]) -> dict[str, int]:
     """Return how often servers were called from `start` on that are not among these, by the name in the calls."""
     servers, counts_by_server = list(server_ids), dict[str, int]()
-    for _, call, count, _ in iterate_call_counts(start):
+    for _, call, count, _ in iterate_call_counts_by_agent(start):
         name, _, tool = call[len(PREFIX) :].partition("__")
-        if tool and split_call_into_server_and_tool(call, servers) is None:
+        if tool and find_called_server_and_tool(call, servers) is None:
             counts_by_server[name] = counts_by_server.get(name, 0) + count
     return dict(sorted(counts_by_server.items()))
 
 
-def iterate_call_counts(start: datetime) -> Iterator[tuple[str, str, int, datetime]]:
+def iterate_call_counts_by_agent(start: datetime) -> Iterator[tuple[str, str, int, datetime]]:
     """Yield agent name, call, how often and when last, from the events received since `start`."""
     called = Event.objects.filter(
         context__received_at__gte=start, tool_name__gte=PREFIX, tool_name__lt="mcp_`"

@@ -33,6 +33,6 @@ def hash_server_command(server: McpServer) -> str:
     return keyed_digest("mcp command", server.name, server.command, args, variables, *more)
 
 
-def is_command_accepted(server: McpServer, upstream: McpUpstream) -> bool:
+def has_admin_accepted_command(server: McpServer, upstream: McpUpstream) -> bool:
     """Return whether an admin has accepted the server's current command."""
     return upstream.accepted_command == hash_server_command(server)

@@ -38,7 +38,7 @@ def build_seal_purpose(server_id: str, kind: str, name: str) -> str:
     return "\x1f".join(("mcp", server_id, kind, name))
 
 
-def load_credential_headers(server_id: str) -> list[tuple[str, str]]:
+def load_credential_header_pairs(server_id: str) -> list[tuple[str, str]]:
     """Return the headers that go with each request to the server. Raises CredentialUnusable."""
     return [*load_credential_values(server_id, CredentialKind.HEADER).items()]
 

@@ -30,7 +30,7 @@ MOST_BYTES = 4_000_000
 _one_at_a_time = threading.Lock()
 
 
-def discover_server_tools(command: str, args: list[str], isolation: Isolation) -> ToolListing:
+def start_server_and_list_tools(command: str, args: list[str], isolation: Isolation) -> ToolListing:
     """Start the server, isolated as `wanted`, return the tools it lists and end it.
 
     Raises UnprocessableRequest for a command that is not allowed, one that cannot be started, or one that
@@ -62,7 +62,7 @@ def discover_server_tools_in_folder(
 
     process = start_server_for_tool_discovery(folder, command, args, isolation)
     try:
-        return mcp_stdio.list_stdio_tools(process, within=ANSWER_WITHIN, most_bytes=MOST_BYTES)
+        return mcp_stdio.list_tools_of_running_server(process, within=ANSWER_WITHIN, most_bytes=MOST_BYTES)
     finally:
         kill_discovery_process(process)
 

@@ -27,7 +27,7 @@ ACCOUNT = "claude.ai "
 ServerTool = tuple[str, str]  # a server and a tool
 
 
-def list_server_names_in_calls(server_id: str) -> set[str]:
+def server_call_name_spellings(server_id: str) -> set[str]:
     """Return the names under which a server is called."""
     name = name_in_calls(server_id)
     joined = re.sub(r"_+", "_", name).strip("_") if server_id.startswith(ACCOUNT) else ""
@@ -42,8 +42,8 @@ def find_shadowing_server(server_id: str, tool: str, server_ids: Iterable[str]) 
     own = name_in_calls(server_id)
     call = f"{own}__{name_in_calls(tool)}"
     for other in server_ids:
-        longer = (name for name in list_server_names_in_calls(other) if len(name) > len(own))
-        if other != server_id and any(list_possible_tools_of_call_name(call, name) for name in longer):
+        longer = (name for name in server_call_name_spellings(other) if len(name) > len(own))
+        if other != server_id and any(list_tools_meant_on_server(call, name) for name in longer):
             return other
     return None
 
@@ -55,7 +55,7 @@ def find_server_tools_meant_by_call(call: str, server_ids: Iterable[str]) -> lis
     """
     if not call.startswith(PREFIX):
         return []
-    names = [(server_id, name) for server_id in server_ids for name in list_server_names_in_calls(server_id)]
+    names = [(server_id, name) for server_id in server_ids for name in server_call_name_spellings(server_id)]
     inner = unwrap_gateway_call_or_none(call)
     return sorted(
         {
@@ -70,7 +70,7 @@ def find_tools_with_longest_server_name(call: str, names: Iterable[tuple[str, st
     matching_names = [
         (len(name), server_id, tool)
         for server_id, name in names
-        for tool in list_possible_tools_of_call_name(rest, name)
+        for tool in list_tools_meant_on_server(rest, name)
     ]
     longest = max((length for length, _, _ in matching_names), default=0)
     return {(server_id, tool) for length, server_id, tool in matching_names if length == longest}
@@ -82,7 +82,7 @@ def is_reserved_gateway_server_name(server_id: str) -> bool:
     The address of one whose name begins with `collections/` is that of a collection.
     """
     return server_id.startswith(COLLECTION_PREFIX) or any(
-        name == GATEWAY or name.startswith(f"{GATEWAY}__") for name in list_server_names_in_calls(server_id)
+        name == GATEWAY or name.startswith(f"{GATEWAY}__") for name in server_call_name_spellings(server_id)
     )
 
 
@@ -100,12 +100,12 @@ def unwrap_gateway_call_or_none(call: str) -> str | None:
     return f"{PREFIX}{rest}" if rest != call and "__" in rest else None
 
 
-def find_server_prefix_of_call(call: str, server_ids: Iterable[str]) -> str:
+def server_call_prefix_or_empty(call: str, server_ids: Iterable[str]) -> str:
     """Return what calls of the tools of this call's server begin with; nothing where it is none of `server_ids`."""
     rest = call.removeprefix(PREFIX)
     if rest == call:
         return ""
-    names = {name for server_id in server_ids for name in list_server_names_in_calls(server_id)}
+    names = {name for server_id in server_ids for name in server_call_name_spellings(server_id)}
     ends = (
         (len(name), start + len(name) + 2)
         for name in names
@@ -125,13 +125,13 @@ def is_prefix_of_other_server_calls(begun: str, server_ids: Iterable[str]) -> bo
         starts += [
             at for at in range(len(PLUGIN) + 2, rest.find("__", len(PLUGIN)) + 2) if rest[at - 1] == "_"
         ]
-    begins = [f"{name}__" for server_id in server_ids for name in list_server_names_in_calls(server_id)]
+    begins = [f"{name}__" for server_id in server_ids for name in server_call_name_spellings(server_id)]
     return any(
         other_name != rest[at:] and other_name.startswith(rest[at:]) for at in starts for other_name in begins
     )
 
 
-def list_possible_tools_of_call_name(rest: str, server: str) -> list[str]:
+def list_tools_meant_on_server(rest: str, server: str) -> list[str]:
     """Return the tools that `rest` may name on a server called `server`: its own, or those of a plugin's."""
     tools = (rest[start + len(server) + 2 :] for start in find_server_name_positions(rest, server))
     return [tool for tool in tools if tool]

@@ -13,7 +13,7 @@ REMEDY = (
 )
 
 
-def find_passwordless_database_address(network: str) -> str | None:
+def probe_reachable_passwordless_database(network: str) -> str | None:
     """Return where a server with this network reaches a database that asks for no password; None where nowhere."""
     if network != Network.MACHINE:
         return None
@@ -23,4 +23,4 @@ def find_passwordless_database_address(network: str) -> str | None:
         )  # whose unit keeps it from loopback addresses
     except IsolationUnavailable:
         loopback = True
-    return without_password.probe_passwordless_database_address(loopback=loopback)
+    return without_password.find_address_accepting_no_password(loopback=loopback)

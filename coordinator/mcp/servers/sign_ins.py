@@ -72,6 +72,6 @@ def reseal_token_with_newest_key(
     server_id: str, user_id: int | None, name: str, sealed: str | None
 ) -> str | None:
     """Return a stored token sealed with the newest key; the same text where it is so already."""
-    if not sealed or keyring.sealing_key_id(sealed) == keyring.load_newest_key_id():
+    if not sealed or keyring.key_id_of_sealed_text(sealed) == keyring.load_newest_key_id():
         return sealed
     return seal_token_or_none(server_id, user_id, name, unseal_token(server_id, user_id, name, sealed))

@@ -35,8 +35,8 @@ from coordinator.errors import UnprocessableRequest
 from coordinator.lib.json_bounds import replace_lone_surrogates
 from coordinator.mcp.servers.tools import (
     ToolListing,
-    explain_why_next_page_is_skipped,
     parse_decoded_tool_listing,
+    skipped_page_reason_or_empty,
 )
 
 MOST_LINES = 10_000  # each costs more to look at than its bytes say
@@ -44,7 +44,9 @@ ENDED = "The server ended before it answered."
 SHOWN = 600  # of what a server says in its own words
 
 
-def list_stdio_tools(process: subprocess.Popen[bytes], *, within: float, most_bytes: int) -> ToolListing:
+def list_tools_of_running_server(
+    process: subprocess.Popen[bytes], *, within: float, most_bytes: int
+) -> ToolListing:
     """Ask a started server for its tools; return those of all its pages.
 
     Raises UnprocessableRequest, with the end of what the server wrote on stderr, where it refuses, breaks the
@@ -52,7 +54,7 @@ def list_stdio_tools(process: subprocess.Popen[bytes], *, within: float, most_by
     """
     assert process.stderr is not None
     stderr_tail = StderrTail(process.stderr.fileno())
-    outcome = anyio.run(list_tools_or_return_timeout_error, process, stderr_tail, within, most_bytes)
+    outcome = anyio.run(fetch_tools_or_timeout_error, process, stderr_tail, within, most_bytes)
     if isinstance(outcome, UnprocessableRequest):
         stderr_tail.read_stderr_and_check_open()
         raise UnprocessableRequest(f"{outcome.detail}{stderr_tail}")
@@ -60,7 +62,7 @@ def list_stdio_tools(process: subprocess.Popen[bytes], *, within: float, most_by
 
 
 # Refusals travel as values up to here, for the task groups on the way (one of them the SDK's) would wrap them.
-async def list_tools_or_return_timeout_error(
+async def fetch_tools_or_timeout_error(
     process: subprocess.Popen[bytes], stderr_tail: StderrTail, within: float, most_bytes: int
 ) -> ToolListing | UnprocessableRequest:
     outcome: ToolListing | UnprocessableRequest = UnprocessableRequest(
@@ -86,7 +88,7 @@ async def list_tools_or_return_protocol_error(
     about = Implementation(name="signalbox", version="0.1.0")
     async with ClientSession(output, server_input, client_info=about) as session:
         try:
-            await negotiate_protocol_version(session)
+            await initialize_or_discover_session(session)
             return await fetch_tool_pages(session, output)
         except MCPError as problem:
             return UnprocessableRequest(
@@ -100,7 +102,7 @@ async def list_tools_or_return_protocol_error(
             return UnprocessableRequest(f"{str(problem)[:SHOWN]}.")
 
 
-async def negotiate_protocol_version(session: ClientSession) -> None:
+async def initialize_or_discover_session(session: ClientSession) -> None:
     """Agree on a version. `initialize` goes first: many servers end at any other first message."""
     try:
         await session.initialize()
@@ -122,9 +124,7 @@ async def fetch_tool_pages(session: ClientSession, output: ServerOutput) -> Tool
             tool for tool, text in zip(output.listed_tools, texts, strict=True) if text not in earlier_pages
         ]
         earlier_pages.update(texts)
-        cut_off = (
-            "" if page.next_cursor is None else explain_why_next_page_is_skipped(page.next_cursor, cursors)
-        )
+        cut_off = "" if page.next_cursor is None else skipped_page_reason_or_empty(page.next_cursor, cursors)
         if page.next_cursor is None or cut_off:
             listing = parse_decoded_tool_listing({"tools": tools, "nextCursor": page.next_cursor})
             return replace(listing, cut_off=cut_off)

@@ -90,7 +90,7 @@ def parse_pasted_tool_listing(text: str) -> ToolListing:
 UNREADABLE_CURSOR = "The list was cut off: its cursor is no text. Tools on later pages are not known."
 
 
-def explain_why_next_page_is_skipped(cursor: str, cursors: Collection[str]) -> str:
+def skipped_page_reason_or_empty(cursor: str, cursors: Collection[str]) -> str:
     """Return why the page at `cursor` is not asked for; nothing where it is. `cursors` led to the pages so far."""
     if cursor in cursors:
         return (
@@ -192,12 +192,12 @@ def build_definition_content(tool: McpTool) -> dict[str, Any]:
     return {key: value for key, value in columns.items() if value is not None}
 
 
-def definition_lines_for_comparison(tool: McpTool) -> tuple[list[str], list[str]]:
+def accepted_and_current_definition_lines(tool: McpTool) -> tuple[list[str], list[str]]:
     """Return the lines of the accepted and of the present definition, to be compared."""
-    return format_json_lines(tool.accepted or {}), format_json_lines(build_definition_content(tool))
+    return indented_json_lines(tool.accepted or {}), indented_json_lines(build_definition_content(tool))
 
 
-def format_json_lines(value: Any) -> list[str]:
+def indented_json_lines(value: Any) -> list[str]:
     """Return JSON with a line for each value, and texts broken at their own lines."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False).replace("\\n", "\n").splitlines()
 
@@ -214,16 +214,18 @@ def collect_tool_names_by_server(
         .values_list("server_id", "tool_name")
         .distinct()
     )
-    recently_called_tools = find_recently_called_tools(server_ids, seen_by) if seen_by is not None else ()
+    recently_called_tools = (
+        find_recently_called_server_tools(server_ids, seen_by) if seen_by is not None else ()
+    )
     for server_id, tool in (*listed, *granted, *recently_called_tools):
         if tool:
             names_by_server[server_id].add(tool)
     return {server_id: sorted(names) for server_id, names in names_by_server.items()}
 
 
-def find_recently_called_tools(server_ids: Iterable[str], now: datetime) -> set[tuple[str, str]]:
+def find_recently_called_server_tools(server_ids: Iterable[str], now: datetime) -> set[tuple[str, str]]:
     """Return the server and name of every tool that sessions of the last 30 days called."""
     return {
         (call.server_id, call.tool_name)
-        for call in calls.count_tool_calls_by_agent_since(now - SEEN_WITHIN, server_ids)
+        for call in calls.list_tool_call_counts_since(now - SEEN_WITHIN, server_ids)
     }

@@ -30,7 +30,7 @@ KEYS = (SECRET_KEY, CREDENTIAL_KEYS)
 CHUNK = 1024 * 1024
 
 
-def key_file_path(name: str) -> Path:
+def installed_key_file_path(name: str) -> Path:
     """Return the path of one of KEYS."""
     return keyring.keyring_path() if name == CREDENTIAL_KEYS else Path(settings.DATA_DIR) / name
 

@@ -73,12 +73,12 @@ def check_uncopied_bucket_files(copied: BackupManifest | None = None) -> BucketF
     return bucket_files
 
 
-def sum_bucket_file_sizes() -> int:
+def sum_recorded_bucket_bytes() -> int:
     """Return how many bytes all of them have."""
     return sum(query_bucket_files().values_list("size_bytes", flat=True))
 
 
-def copy_bucket_files(folder: Path, manifest: BackupManifest) -> None:
+def copy_objects_and_extend_manifest(folder: Path, manifest: BackupManifest) -> None:
     """Copy every object that is not in the backup yet; one that is gone with its message is left out."""
     for row in iterate_bucket_attachments():
         name = row.disk_path or ""
@@ -101,7 +101,7 @@ def is_path_below(folder: Path, path: Path) -> bool:
     return "\x00" not in str(path) and path.resolve().is_relative_to(folder.resolve())
 
 
-def record_and_count_restored_files(manifest: BackupManifest) -> int:
+def mark_files_local_and_count(manifest: BackupManifest) -> int:
     """Note in a restored database that the files which came with it are in the folder; return how many."""
     pks = [row.pk for row in iterate_bucket_attachments() if row.disk_path in manifest.files]
     return StoredFile.objects.filter(pk__in=pks).update(place=FilePlace.FOLDER) if pks else 0

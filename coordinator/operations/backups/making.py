@@ -39,7 +39,7 @@ from coordinator.operations.backups import (
     buckets,
     convert_errors_to_command_error,
     copy_file_and_return_digest,
-    key_file_path,
+    installed_key_file_path,
     measure_and_hash_backup_file,
     postgres_tool_arguments_and_environment,
     require_disk_space,
@@ -50,7 +50,9 @@ TRANSPARENCY_LOG = "0047_transparency_log"  # the migration that makes its table
 Say = Callable[[str], object]
 
 
-def make_backup(target: Path, now: datetime, *, say: Say, with_bucket: bool = False) -> BackupManifest:
+def write_backup_folder(
+    target: Path, now: datetime, *, say: Say, with_bucket: bool = False
+) -> BackupManifest:
     """Write a backup to the new folder `target`; it is there whole, or not at all. Raises CommandError.
 
     Attachments in a bucket are looked for there, and copied `with_bucket`.
@@ -67,7 +69,7 @@ def make_backup(target: Path, now: datetime, *, say: Say, with_bucket: bool = Fa
         with convert_errors_to_command_error(f"Writing {target}"):
             unfinished.mkdir(mode=0o700, parents=True)
             with_bucket = with_bucket and buckets.has_stored_files_table()
-            bucket_bytes = buckets.sum_bucket_file_sizes() if with_bucket else 0
+            bucket_bytes = buckets.sum_recorded_bucket_bytes() if with_bucket else 0
             folder_bytes = sum(
                 file.size for file in stores.require_attachment_store(FilePlace.FOLDER).iterate_stored_files()
             )
@@ -103,7 +105,7 @@ def fill_backup_folder(folder: Path, now: datetime, say: Say, *, with_bucket: bo
     migrations = sorted(name for app, name in startup.applied_migrations() if app == "coordinator")
     manifest = BackupManifest(version("signalbox"), now.isoformat(), engine_name(), migrations)
     say("Copying attachments …")
-    copy_attachment_files(folder, manifest, with_bucket=with_bucket)
+    copy_attachments_and_extend_manifest(folder, manifest, with_bucket=with_bucket)
     say("Copying the database …")
     if is_sqlite():
         manifest.tables = copy_sqlite_and_count_rows(folder / SQLITE_FILE)
@@ -111,27 +113,29 @@ def fill_backup_folder(folder: Path, now: datetime, say: Say, *, with_bucket: bo
     else:
         dump_postgres_database(folder / POSTGRES_FILE)
         manifest.files[POSTGRES_FILE] = measure_and_hash_backup_file(folder / POSTGRES_FILE)
-    copy_attachment_files(folder, manifest, with_bucket=with_bucket)
+    copy_attachments_and_extend_manifest(folder, manifest, with_bucket=with_bucket)
     if buckets.has_stored_files_table() and (elsewhere := buckets.check_uncopied_bucket_files(manifest)):
         manifest.elsewhere = asdict(elsewhere)
         say(f"Not in this backup: {elsewhere.describe_bucket_files}")
     # After the database: what it holds was sealed with keys that are in the file by now.
     for name in KEYS:
-        key = key_file_path(name)
+        key = installed_key_file_path(name)
         if key.exists():
             manifest.files[name] = copy_file_and_return_digest(key, folder / name)
     manifest.write_manifest(folder)
     return manifest
 
 
-def attachments_folder() -> Path:
+def live_attachments_folder() -> Path:
     return Path(settings.DATA_DIR) / stores.FOLDER
 
 
-def copy_attachment_files(folder: Path, manifest: BackupManifest, *, with_bucket: bool) -> None:
+def copy_attachments_and_extend_manifest(
+    folder: Path, manifest: BackupManifest, *, with_bucket: bool
+) -> None:
     if with_bucket:
-        buckets.copy_bucket_files(folder, manifest)
-    base = attachments_folder()
+        buckets.copy_objects_and_extend_manifest(folder, manifest)
+    base = live_attachments_folder()
     for path in sorted(base.rglob("*")):
         name = f"{stores.FOLDER}/{path.relative_to(base).as_posix()}"
         if name in manifest.files or not path.is_file():
@@ -190,7 +194,7 @@ def dump_postgres_database(target: Path) -> None:
         by_hand = shlex.join([*command[:-1], "--file=database.dump"])
         raise CommandError(
             "pg_dump is not installed here (it comes with PostgreSQL's client programs). On a machine that has it, "
-            f"run: {by_hand}, and copy {attachments_folder()} and the files {' and '.join(KEYS)} of "
+            f"run: {by_hand}, and copy {live_attachments_folder()} and the files {' and '.join(KEYS)} of "
             f"{settings.DATA_DIR} beside it."
         )
     target.touch(mode=0o600)

@@ -30,7 +30,7 @@ from coordinator.operations.backups import (
     buckets,
     convert_errors_to_command_error,
     copy_file_and_return_digest,
-    key_file_path,
+    installed_key_file_path,
     measure_and_hash_backup_file,
     postgres_tool_arguments_and_environment,
     read_backup_manifest,
@@ -65,8 +65,8 @@ def restore_backup(source: Path, now: datetime, *, replace: bool, say: Say) -> B
         connections.close_all()
         startup.check_and_migrate_database(migrate=True, say=say)
         with transaction.atomic():
-            brought = buckets.record_and_count_restored_files(manifest)
-            ended = approvals.revoke_unused_approvals(
+            brought = buckets.mark_files_local_and_count(manifest)
+            ended = approvals.revoke_unused_single_use_approvals(
                 actor=system_actor("restore"), reason=MAYBE_USED, now=now
             )
             facts = {"path": str(source), "made_at": manifest.made_at, "version": manifest.version}
@@ -189,7 +189,10 @@ def replace_data_with_backup(source: Path, manifest: BackupManifest, now: dateti
 def restore_destinations() -> dict[str, Path]:
     """Return where the parts of a backup belong, by their names in it; PostgreSQL's tables have no place here."""
     folder = Path(settings.DATA_DIR)
-    destinations = {stores.FOLDER: folder / stores.FOLDER, **{name: key_file_path(name) for name in KEYS}}
+    destinations = {
+        stores.FOLDER: folder / stores.FOLDER,
+        **{name: installed_key_file_path(name) for name in KEYS},
+    }
     if is_sqlite():
         destinations[SQLITE_FILE] = sqlite_files()[0]
     return destinations
@@ -278,7 +281,7 @@ def postgres_dump_swapped_in(dump: Path) -> Iterator[None]:
     arguments, environment = postgres_tool_arguments_and_environment()
     options = ["--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error"]
     command = ["pg_restore", *options, *arguments, str(dump)]
-    with empty_public_schema_with_rollback():
+    with empty_public_schema_during_block():
         connections.close_all()
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
@@ -287,7 +290,7 @@ def postgres_dump_swapped_in(dump: Path) -> Iterator[None]:
 
 
 @contextmanager
-def empty_public_schema_with_rollback() -> Iterator[None]:
+def empty_public_schema_during_block() -> Iterator[None]:
     """Have an empty schema for the length of the block; then the old one goes, or comes back if it fails."""
     execute_sql_in_one_transaction(f"ALTER SCHEMA public RENAME TO {ASIDE}", "CREATE SCHEMA public")
     try:

@@ -34,7 +34,7 @@ def iterate_claude_code_connection_steps(url: str, key: str, *, actor: Actor) ->
     """
     url, claude_id = url.rstrip("/"), f"doctor-{uuid.uuid4()}"
     steps: list[tuple[str, Callable[[], str]]] = [
-        (f"Reach {url}", lambda: request_status_of_server(f"{url}/health")),
+        (f"Reach {url}", lambda: request_and_describe_server_status(f"{url}/health")),
         (
             "Post a hook with the key",
             lambda: post_trial_hook_and_describe_answer(
@@ -72,8 +72,8 @@ class TrialStepFailed(Exception):
     """A step that did not work, in words."""
 
 
-def request_status_of_server(address: str) -> str:
-    return f"HTTP {send_trial_request(urllib.request.Request(address))[0]}"  # noqa: S310 - the operator's own address
+def request_and_describe_server_status(address: str) -> str:
+    return f"HTTP {send_request_or_fail_step(urllib.request.Request(address))[0]}"  # noqa: S310 - the operator's own address
 
 
 def post_trial_hook_and_describe_answer(
@@ -96,10 +96,10 @@ def post_trial_json(address: str, key: str, body: object) -> str:
         data=json.dumps(body).encode(),
         headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
     )
-    return send_trial_request(request)[1]
+    return send_request_or_fail_step(request)[1]
 
 
-def send_trial_request(request: urllib.request.Request) -> tuple[int, str]:
+def send_request_or_fail_step(request: urllib.request.Request) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(request, timeout=STEP_SECONDS) as answer:  # noqa: S310 - likewise
             return answer.status, answer.read(100_000).decode("utf-8", "replace")

@@ -43,16 +43,16 @@ def check_database_opens() -> CheckResult:
 
 def iterate_database_checks(now: datetime) -> Iterator[CheckResult]:
     """Yield every check of a database that opens. The last one writes an audit row."""
-    yield from check_sqlite_file_health() if is_sqlite() else check_postgres_settings()
-    yield from check_pooler()
-    yield from check_unfinished_move()
+    yield from iterate_sqlite_file_checks() if is_sqlite() else iterate_postgres_settings_checks()
+    yield from iterate_pooler_checks()
+    yield from iterate_unfinished_move_checks()
     yield check_applied_migrations()
     yield check_feed_triggers()
     yield check_database_clock(now)
     yield check_feed_delay_by_writing()
 
 
-def check_unfinished_move() -> Iterator[CheckResult]:
+def iterate_unfinished_move_checks() -> Iterator[CheckResult]:
     """Report that this database is incomplete after a move, or that its contents have moved away."""
     try:
         startup.refuse_moved_database()
@@ -60,7 +60,7 @@ def check_unfinished_move() -> Iterator[CheckResult]:
         yield failed_check("move", str(problem), "")
 
 
-def check_sqlite_file_health() -> Iterator[CheckResult]:
+def iterate_sqlite_file_checks() -> Iterator[CheckResult]:
     mode = health.select_scalar("PRAGMA journal_mode")
     if mode == "wal":
         yield passed_check("journal", "WAL: readers and the writer do not wait for each other")
@@ -104,7 +104,7 @@ def check_sqlite_file_health() -> Iterator[CheckResult]:
         yield passed_check("integrity", "quick_check finds nothing wrong")
 
 
-def check_postgres_settings() -> Iterator[CheckResult]:
+def iterate_postgres_settings_checks() -> Iterator[CheckResult]:
     wrong = []
     for name, expected_value in (("server_encoding", "UTF8"), ("fsync", "on"), ("full_page_writes", "on")):
         scalar = health.select_scalar(f"SHOW {name}")
@@ -122,7 +122,7 @@ def check_postgres_settings() -> Iterator[CheckResult]:
         )
 
 
-def check_pooler() -> Iterator[CheckResult]:
+def iterate_pooler_checks() -> Iterator[CheckResult]:
     """Say whether a pooler is used as it can be; nothing where there is none."""
     try:
         startup.require_compatible_pooler()
@@ -153,7 +153,7 @@ def check_feed_triggers() -> CheckResult:
         return passed_check("triggers", "are those of a newer version")
     expected_triggers, current_triggers = (
         triggers.build_expected_triggers(connection),
-        triggers.read_current_triggers(connection),
+        triggers.load_current_trigger_fingerprints(connection),
     )
     missing = expected_triggers.keys() - current_triggers.keys()
     altered = {

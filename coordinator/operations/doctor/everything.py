@@ -21,7 +21,7 @@ from coordinator.operations.doctor import (
 def iterate_all_doctor_checks(address: str, now: datetime) -> Iterator[CheckResult]:
     """Yield one check after the other; what needs a database that cannot be opened is left out."""
     yield from settings.iterate_settings_checks()
-    yield from sign_in.check_single_sign_on()
+    yield from sign_in.iterate_single_sign_on_checks()
     opened = database.check_database_opens()
     yield opened
     if opened.level is CheckLevel.FAIL:
@@ -32,6 +32,6 @@ def iterate_all_doctor_checks(address: str, now: datetime) -> Iterator[CheckResu
     served = list(server.iterate_server_checks(address))
     yield from served
     if not any(check.name == "migrations" and check.level is CheckLevel.FAIL for check in in_database):
-        yield from upkeep.check_keys_jobs_and_audit_log(
+        yield from upkeep.iterate_upkeep_checks(
             now, served=server.has_check_results_of_running_server(served)
         )

@@ -26,14 +26,14 @@ def iterate_server_checks(address: str) -> Iterator[CheckResult]:
     except urllib.error.HTTPError as answer:
         yield failed_check(
             "server",
-            f"Not ready: {read_unready_reasons(answer)}",
+            f"Not ready: {unready_reasons_or_status_text(answer)}",
             "Read its log. Restart it if this persists.",
         )
     except OSError as problem:
         reason = getattr(problem, "reason", problem)
         yield warning_check("server", f"No server answers at {address}: {reason}.", "signalbox serve")
         return
-    yield from check_server_metrics()
+    yield from iterate_server_metrics_checks()
 
 
 def has_check_results_of_running_server(checks: list[CheckResult]) -> bool:
@@ -41,14 +41,14 @@ def has_check_results_of_running_server(checks: list[CheckResult]) -> bool:
     return len(checks) > 1
 
 
-def read_unready_reasons(answer: urllib.error.HTTPError) -> str:
+def unready_reasons_or_status_text(answer: urllib.error.HTTPError) -> str:
     try:
         return " ".join(json.loads(answer.read(10_000))["reasons"])
     except (ValueError, KeyError, TypeError):
         return f"HTTP {answer.code}"
 
 
-def check_server_metrics() -> Iterator[CheckResult]:
+def iterate_server_metrics_checks() -> Iterator[CheckResult]:
     all_metrics_files = figures.read_all_metrics_files()
     workers = sum(bool(worker["gauges"]) for worker in all_metrics_files)
     if not workers:

@@ -14,7 +14,7 @@ NAME = "settings"
 SHORT_KEY = 50  # characters
 
 
-def check_conflicting_settings() -> Iterator[CheckResult]:
+def iterate_conflicting_settings_checks() -> Iterator[CheckResult]:
     """Yield what does not fit; `serve` says it too when it starts."""
     if settings.HTTPS and not settings.TRUSTED_PROXIES:
         yield failed_check(
@@ -49,7 +49,7 @@ def check_conflicting_settings() -> Iterator[CheckResult]:
 
 def iterate_settings_checks() -> Iterator[CheckResult]:
     """Yield what does not fit, and what Django's own checks for a deployment find."""
-    conflicting_settings = list(check_conflicting_settings())
+    conflicting_settings = list(iterate_conflicting_settings_checks())
     if len(settings.SECRET_KEY) < SHORT_KEY:
         conflicting_settings.append(
             warning_check(

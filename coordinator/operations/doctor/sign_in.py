@@ -11,7 +11,7 @@ from coordinator.operations.doctor import CheckResult, failed_check, passed_chec
 NAME = "single sign-on"
 
 
-def check_single_sign_on() -> Iterator[CheckResult]:
+def iterate_single_sign_on_checks() -> Iterator[CheckResult]:
     """Yield whether people can sign in at the provider; nothing where none is set."""
     if not settings.OIDC_ISSUER:
         return

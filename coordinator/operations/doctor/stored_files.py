@@ -30,9 +30,9 @@ def iterate_stored_file_checks(now: datetime) -> Iterator[CheckResult]:
     """Yield the checks."""
     if FilePlace.S3 in stores.list_configured_file_stores():
         yield check_bucket_by_storing_file()
-    report = attachments.check_attachment_files(now)
+    report = attachments.compare_stored_files_with_rows(now)
     yield (
-        find_damaged_files_failure(report)
+        damaged_files_check_or_none(report)
         or find_orphaned_files_warning(report)
         or passed_check(NAME, "no file is missing")
     )
@@ -62,7 +62,7 @@ def check_bucket_by_storing_file() -> CheckResult:
     )
 
 
-def find_damaged_files_failure(report: FileCheckReport) -> CheckResult | None:
+def damaged_files_check_or_none(report: FileCheckReport) -> CheckResult | None:
     if report.silent:
         return failed_check(NAME, report.silent[0], BUCKET_REMEDY)
     if report.damaged:

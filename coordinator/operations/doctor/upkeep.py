@@ -41,7 +41,7 @@ MOST_FAILING_NAMED = 3
 INDEX_BEHIND = 20_000  # events; housekeeping takes on some 8,000 a second
 
 
-def check_keys_jobs_and_audit_log(now: datetime, *, served: bool) -> Iterator[CheckResult]:
+def iterate_upkeep_checks(now: datetime, *, served: bool) -> Iterator[CheckResult]:
     """Yield the checks; `served` says whether a server runs that should have done its housekeeping."""
     yield check_people_can_sign_in()
     yield check_deciding_rules(now)
@@ -51,7 +51,7 @@ def check_keys_jobs_and_audit_log(now: datetime, *, served: bool) -> Iterator[Ch
     yield check_credentials_can_be_decrypted()
     yield check_unaccepted_server_commands()
     yield check_server_isolation()
-    yield from check_servers_reaching_database()
+    yield from iterate_database_reach_checks()
     yield check_ambiguous_server_names()
     yield check_jobs(now) if served else passed_check("jobs", "no server is running to do it")
     yield from stored_files.iterate_stored_file_checks(now)
@@ -153,7 +153,7 @@ def check_unaccepted_server_commands() -> CheckResult:
     changed = [
         row.server_id
         for row in started
-        if row.server_id in servers and not commands.is_command_accepted(servers[row.server_id], row)
+        if row.server_id in servers and not commands.has_admin_accepted_command(servers[row.server_id], row)
     ]
     if changed:
         return warning_check(
@@ -187,13 +187,13 @@ def check_server_isolation() -> CheckResult:
     return passed_check("isolation", f"programs that MCP servers consist of run in {mechanism.value}")
 
 
-def check_servers_reaching_database() -> Iterator[CheckResult]:
+def iterate_database_reach_checks() -> Iterator[CheckResult]:
     """Report MCP servers that could write into the database over the network, since it asks for no password there."""
     started = McpUpstream.objects.filter(transport=Transport.STDIO, enabled=True, network=Network.MACHINE)
     names = list(started.order_by("server_id").values_list("server_id", flat=True))
     if not names:
         return
-    if (address := open_database.find_passwordless_database_address(Network.MACHINE.value)) is None:
+    if (address := open_database.probe_reachable_passwordless_database(Network.MACHINE.value)) is None:
         yield passed_check(
             "database password", "MCP servers do not reach the database, or not without a password"
         )

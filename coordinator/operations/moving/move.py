@@ -47,8 +47,8 @@ class DatabaseMove:
 
     def require_everything_movable(self) -> None:
         """Look at every row and at the target, and change nothing. Raises CommandError where the move would fail."""
-        self.require_same_migrations()
-        target.require_usable_target()
+        self.require_source_fully_migrated()
+        target.require_empty_or_interrupted_target()
         tables = require_matching_tables_to_move(self.source.db)
         total = size = 0
         with self.source.read_snapshot_transaction():
@@ -82,8 +82,8 @@ class DatabaseMove:
             startup.lock_data_folder(settings.DATA_DIR, remedy=STOP_SERVER),
             self.source.hold_write_lock(),
         ):
-            self.require_same_migrations()
-            target.require_usable_target()
+            self.require_source_fully_migrated()
+            target.require_empty_or_interrupted_target()
             self.say(f"Moving {self.source.path} to {startup.describe_database()}.")
             target.record_incomplete_move()
             self.say("Making the tables …")
@@ -95,7 +95,7 @@ class DatabaseMove:
             started_at = time.monotonic()
             with transaction.atomic():
                 digests = self.copy_and_compare_tables(tables, counters)
-                self.audit_and_clear_incomplete_move(now)
+                self.audit_move_and_mark_complete(now)
             count = sum(digest.count for digest in digests.values())
             self.say(
                 f"{count:,} rows are in PostgreSQL, and no table differs ({time.monotonic() - started_at:.0f} s)."
@@ -124,7 +124,7 @@ class DatabaseMove:
         digest = RowsDigest()
         raw_rows = progress.yield_rows_with_progress(table.name, self.source.iterate_source_rows(table))
         converted = (rows.convert_row_or_count_refusal(table, raw, self.odds) for raw in raw_rows)
-        target.copy_rows_to_target(
+        target.write_rows_to_target_table(
             table, digest.yield_and_digest_rows(row for row in converted if row is not None)
         )
         self.report_changes_and_reject_refused_values()
@@ -142,7 +142,7 @@ class DatabaseMove:
         if digest.count:
             self.say(f"  {table.name:<26}{digest.count:>12,} rows  {digest.hex_digest}  the same")
 
-    def audit_and_clear_incomplete_move(self, now: datetime) -> None:
+    def audit_move_and_mark_complete(self, now: datetime) -> None:
         audit.record_audit_entry(
             "DATABASE_MOVED",
             actor=system_actor("move_to"),
@@ -153,7 +153,7 @@ class DatabaseMove:
         )
         target.clear_incomplete_move_record()
 
-    def require_same_migrations(self) -> None:
+    def require_source_fully_migrated(self) -> None:
         known_migrations, applied = startup.migrations_on_disk(), self.source.load_source_migrations()
         if not applied:
             raise CommandError(f"{self.source.path} has no tables of Signalbox.")

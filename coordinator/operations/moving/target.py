@@ -28,7 +28,7 @@ class ForeignKey(NamedTuple):
     definition: str
 
 
-def require_usable_target() -> None:
+def require_empty_or_interrupted_target() -> None:
     """Raise CommandError unless tables can be made here: it is empty, or holds a move that was interrupted."""
     names = connection.introspection.table_names()
     database_label = startup.describe_database()
@@ -111,7 +111,7 @@ def restore_constraints(tables: Sequence[MovedTable], keys: Sequence[ForeignKey]
             cursor.execute(f"ALTER TABLE {table.name} ENABLE TRIGGER USER")
 
 
-def copy_rows_to_target(table: MovedTable, rows: Iterable[Row]) -> None:
+def write_rows_to_target_table(table: MovedTable, rows: Iterable[Row]) -> None:
     """Copy rows by COPY, which sends each as it comes. Raises DatabaseError that names the row it stopped at."""
     columns = f"{table.name} ({table.quoted_columns})"
     with connection.cursor() as cursor:

@@ -100,9 +100,9 @@ class DeciderBook:
 
     def find_deciding_rule(self, request: PermissionRequest) -> DecidingRuleRow | None:
         """Return the row that says who decides the request; None leaves it to every approver."""
-        return self.find_rule_by_terms(request_terms(request, self.servers)) if self.rules else None
+        return self.find_rule_matching_terms(request_terms(request, self.servers)) if self.rules else None
 
-    def find_rule_by_terms(self, terms: RequestTerms) -> DecidingRuleRow | None:
+    def find_rule_matching_terms(self, terms: RequestTerms) -> DecidingRuleRow | None:
         if terms not in self._cached_rules:
             self._cached_rules[terms] = next((rule for rule in self.rules if rule.matches_terms(terms)), None)
         return self._cached_rules[terms]
@@ -123,7 +123,7 @@ class DeciderBook:
             )
         return self._holders[rule.number]
 
-    def find_rule_problem(self, rule: DecidingRuleRow) -> str:
+    def rule_problem_or_empty(self, rule: DecidingRuleRow) -> str:
         """Return why requests that the row matches cannot currently be approved; "" where they can."""
         holders = self.rule_approver_ids(rule)
         if not holders:
@@ -134,19 +134,19 @@ class DeciderBook:
         return ""
 
     def find_rule_problems(self) -> list[str]:
-        return [rule_problem for rule in self.rules if (rule_problem := self.find_rule_problem(rule))]
+        return [rule_problem for rule in self.rules if (rule_problem := self.rule_problem_or_empty(rule))]
 
-    def rights_holder_names_for_user(self, user: User, request: PermissionRequest) -> list[str]:
+    def names_user_decides_for(self, user: User, request: PermissionRequest) -> list[str]:
         """Return by whose rights the person may decide, by name: their own first, then those handed to them.
 
         Nobody's right counts for what they themselves asked for, where that is forbidden.
         """
-        rule, owner = self.find_deciding_rule(request), find_requester_barred_from_deciding(request)
+        rule, owner = self.find_deciding_rule(request), find_barred_requester_username(request)
         if user.pk not in self.approvers_by_id or user.get_username() == owner:
             return []
-        return self.rights_holder_names_by_rule(user, rule, owner)
+        return self.names_decided_for_under_rule(user, rule, owner)
 
-    def rights_holder_names_by_rule(
+    def names_decided_for_under_rule(
         self, user: User, rule: DecidingRuleRow | None, owner: str | None
     ) -> list[str]:
         holders = self.rule_approver_ids(rule)
@@ -161,14 +161,14 @@ class DeciderBook:
         names = [self.approvers_by_id[one].get_username() for one in dict.fromkeys(ids) if one in holders]
         return [name for name in names if name != owner]
 
-    def explain_cannot_decide(self, user: User | AnonymousUser, request: PermissionRequest) -> str:
+    def cannot_decide_reason_or_empty(self, user: User | AnonymousUser, request: PermissionRequest) -> str:
         """Say, to the person, why they may not decide the request; nothing where they may."""
         if not isinstance(user, User) or not has_role(user, APPROVER):
             return NO_ROLE
-        if user.get_username() == find_requester_barred_from_deciding(request):
+        if user.get_username() == find_barred_requester_username(request):
             return OWN
         rule = self.find_deciding_rule(request)
-        if rule is None or self.rights_holder_names_for_user(user, request):
+        if rule is None or self.names_user_decides_for(user, request):
             return ""
         deciding_rule_text = self.describe_deciding_rule(rule)
         return (
@@ -178,23 +178,23 @@ class DeciderBook:
         )
 
     def can_decide_request(self, user: User | AnonymousUser, request: PermissionRequest) -> bool:
-        return not self.explain_cannot_decide(user, request)
+        return not self.cannot_decide_reason_or_empty(user, request)
 
-    def find_request_deciders(self, request: PermissionRequest) -> list[User]:
+    def list_request_deciders(self, request: PermissionRequest) -> list[User]:
         """Return everybody who may decide the request, by name."""
-        rule, owner = self.find_deciding_rule(request), find_requester_barred_from_deciding(request)
+        rule, owner = self.find_deciding_rule(request), find_barred_requester_username(request)
         other_approvers = [user for user in self.approvers_by_id.values() if user.get_username() != owner]
         return (
             other_approvers
             if rule is None
-            else [user for user in other_approvers if self.rights_holder_names_by_rule(user, rule, owner)]
+            else [user for user in other_approvers if self.names_decided_for_under_rule(user, rule, owner)]
         )
 
-    def list_rule_decider_labels(self, rule: DecidingRuleRow | None) -> list[str]:
+    def list_labels_of_current_deciders(self, rule: DecidingRuleRow | None) -> list[str]:
         """Return who may decide now what the row fits, in words: "bob", or "bob for anna"."""
         holders = self.rule_approver_ids(rule)
         own = [user.get_username() for pk, user in self.approvers_by_id.items() if pk in holders]
-        return [*own, *(self.rule_delegation_names(rule) if rule else ())]
+        return [*own, *(self.rule_delegate_labels(rule) if rule else ())]
 
     def describe_request_deciders(self, request: PermissionRequest) -> str:
         """Return the words of the card: whom the request waits for; nothing where every approver may decide."""
@@ -205,19 +205,21 @@ class DeciderBook:
             else ""
         )
         return " ".join(
-            sentence for sentence in (deciding_rule_text, self.describe_missing_deciders(request)) if sentence
+            sentence
+            for sentence in (deciding_rule_text, self.describe_shortage_of_deciders(request))
+            if sentence
         )
 
-    def describe_missing_deciders(self, request: PermissionRequest) -> str:
+    def describe_shortage_of_deciders(self, request: PermissionRequest) -> str:
         """Say that too few people can approve, as the requester may not; nothing where there are enough.
 
         Where the rows name too few people in any case, `trouble` says so.
         """
-        owner, rule = find_requester_barred_from_deciding(request), self.find_deciding_rule(request)
+        owner, rule = find_barred_requester_username(request), self.find_deciding_rule(request)
         needed = self.required_approval_count(request)
         if owner not in self.approvers_by_name or len(self.rule_approver_ids(rule)) < needed:
             return ""
-        usernames = [user.get_username() for user in self.find_request_deciders(request)]
+        usernames = [user.get_username() for user in self.list_request_deciders(request)]
         rights = {
             self.approvers_by_id[approver_id].get_username() for approver_id in self.rule_approver_ids(rule)
         } - {owner}
@@ -233,12 +235,12 @@ class DeciderBook:
     def describe_deciding_rule(self, rule: DecidingRuleRow) -> str:
         """Return whom requests that the row fits wait for, as a sentence."""
         if not self.rule_approver_ids(rule):
-            return f"{NOBODY} {self.find_rule_problem(rule)}"
+            return f"{NOBODY} {self.rule_problem_or_empty(rule)}"
         if rule.allows_any_approver:
             return "Waits for: two approvers." if rule.needed > 1 else "Waits for: any approver."
         people, groups, lent = (
             list_names(rule)
-            for list_names in (self.rule_people_names, self.rule_group_names, self.rule_delegation_names)
+            for list_names in (self.rule_people_names, self.rule_group_names, self.rule_delegate_labels)
         )
         if rule.needed > 1:
             return f"Waits for two of: {', '.join([*people, *(f'the group {group}' for group in groups), *lent])}."
@@ -258,7 +260,7 @@ class DeciderBook:
             if self.approver_ids_by_group.get(group)
         ]
 
-    def rule_delegation_names(self, rule: DecidingRuleRow) -> list[str]:
+    def rule_delegate_labels(self, rule: DecidingRuleRow) -> list[str]:
         """Return who may decide only by a right that was handed to them: "bob for anna"."""
         holders = self.rule_approver_ids(rule)
         return [
@@ -286,7 +288,7 @@ class DeciderBook:
             if (
                 voter is not None
                 and right not in used
-                and right in self.rights_holder_names_for_user(voter, request)
+                and right in self.names_user_decides_for(voter, request)
             ):
                 used.add(right)
                 counted.append(vote)
@@ -304,7 +306,7 @@ def has_voted_approval_expired(vote: PermissionVote, now: datetime) -> bool:
     return not isinstance(vote.until, datetime) or vote.until <= now
 
 
-def find_requester_barred_from_deciding(request: PermissionRequest) -> str | None:
+def find_barred_requester_username(request: PermissionRequest) -> str | None:
     """Return who may not decide the request because they asked for it, themselves or by a key of theirs."""
     context = approvals.request_context(request)
     return None if settings.DECIDE_OWN_REQUESTS or context is None else context.owner
@@ -321,10 +323,10 @@ def load_decider_book(now: datetime) -> DeciderBook:
     """Return who may decide what at `now`: one query where there are no rows."""
     rows = DecidingRule.objects.order_by("position", "id")
     rules = tuple(convert_deciding_rule(row, number) for number, row in enumerate(rows, 1))
-    return DeciderBook(now, rules, load_server_names_for_rules(rules))
+    return DeciderBook(now, rules, list_server_names_for_rules(rules))
 
 
-def load_server_names_for_rules(rules: Sequence[DecidingRuleRow]) -> tuple[str, ...]:
+def list_server_names_for_rules(rules: Sequence[DecidingRuleRow]) -> tuple[str, ...]:
     """Return the MCP servers by whose names tools are distinguished; none where no row asks."""
     if not any(rule.server or rule.tool for rule in rules):
         return ()
@@ -332,11 +334,11 @@ def load_server_names_for_rules(rules: Sequence[DecidingRuleRow]) -> tuple[str, 
     return tuple(dict.fromkeys([*registered, *(rule.server for rule in rules if rule.server)]))
 
 
-def load_request_deciders(
+def load_deciders_of_request(
     request: PermissionRequest, *, now: datetime | None = None, book: DeciderBook | None = None
 ) -> list[User]:
     """Return the active people who may decide the request now: nobody else is asked."""
-    return (book or load_decider_book(now or timezone.now())).find_request_deciders(request)
+    return (book or load_decider_book(now or timezone.now())).list_request_deciders(request)
 
 
 def can_user_decide_request(
@@ -362,9 +364,9 @@ def decidable_request_ids_unless_all(
 ) -> list[int] | None:
     """Return which waiting requests the person may decide, by id; None where that is all that their role says.
 
-    Those that they have approved and that wait for one more person (`approved_waiting_request_ids`) are left out.
+    Those that they have approved and that wait for one more person (`user_approved_waiting_request_ids`) are left out.
     """
-    approved = approved_waiting_request_ids(user, book) if approved is None else approved
+    approved = user_approved_waiting_request_ids(user, book) if approved is None else approved
     if not book.rules and not approved:
         return None
     if not has_role(user, APPROVER):
@@ -375,7 +377,7 @@ def decidable_request_ids_unless_all(
     return [row.pk for row in iterate_requests_without_inputs(waiting) if book.can_decide_request(user, row)]
 
 
-def approved_waiting_request_ids(user: User | AnonymousUser, book: DeciderBook) -> list[int]:
+def user_approved_waiting_request_ids(user: User | AnonymousUser, book: DeciderBook) -> list[int]:
     """Return the waiting requests that the person has approved and that wait for one more person, by id."""
     name = user.get_username()
     own = PermissionVote.objects.filter(voter=name, request__status=RequestStatus.PENDING) if name else ()

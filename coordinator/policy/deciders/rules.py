@@ -74,11 +74,14 @@ class DecidingRuleRow:
 
     def matches_terms(self, terms: RequestTerms) -> bool:
         return (
-            matches_any_name(self.permission_type, {terms.permission_type})
-            and matches_any_name(self.server, terms.servers)
-            and matches_any_name(self.agent, terms.agents)
-            and matches_any_name(self.host, {terms.host} - {""})
-            and (matches_any_name(self.tool, terms.tools) or self.can_cover_server_tool(terms.exact_values))
+            is_pattern_matching_any_name(self.permission_type, {terms.permission_type})
+            and is_pattern_matching_any_name(self.server, terms.servers)
+            and is_pattern_matching_any_name(self.agent, terms.agents)
+            and is_pattern_matching_any_name(self.host, {terms.host} - {""})
+            and (
+                is_pattern_matching_any_name(self.tool, terms.tools)
+                or self.can_cover_server_tool(terms.exact_values)
+            )
         )
 
     def can_cover_server_tool(self, servers: Iterable[str]) -> bool:
@@ -93,7 +96,7 @@ class DecidingRuleRow:
         )
 
 
-def matches_any_name(pattern: str, names: Iterable[str]) -> bool:
+def is_pattern_matching_any_name(pattern: str, names: Iterable[str]) -> bool:
     return not pattern or any(pattern == name or matches_tool_name(pattern, name) for name in names)
 
 

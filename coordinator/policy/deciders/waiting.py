@@ -34,7 +34,7 @@ class WaitingForPerson:
         return self.requests.count()
 
 
-def load_waiting_for_person(
+def load_waiting_and_snoozed_requests(
     person: User | AnonymousUser, now: datetime, *, book: deciders.DeciderBook | None = None
 ) -> WaitingForPerson:
     """Return what waits for the person at `now`, without what they snoozed."""

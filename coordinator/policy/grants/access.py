@@ -9,7 +9,7 @@ that the server is unknown (`is_unknown`).
 
 What is unclear denies. Of several live rows of one kind a denial wins, then one that asks, and among equals the
 newest; an unknown permission denies; an end that cannot be read makes an allowing row void, leaves a denying row in
-force and lets one that asks deny. `describe_invalid_grant_fields` says so of each such row, so that pages can flag it.
+force and lets one that asks deny. `find_grant_field_problems` says so of each such row, so that pages can flag it.
 
 A temporary grant can override others of its slot: it names their ids in its metadata (ON_TOP_OF). While it is live
 they do not count; once it is over they do again. A row that it does not name, such as a newer denial of another
@@ -35,7 +35,7 @@ from coordinator.models.mcp import (
     EntryType,
     GrantPermission,
     GrantWord,
-    effective_grant_permission,
+    permission_with_ask_flag,
 )
 
 ALLOW, ASK, DENY = GrantWord.ALLOW.value, GrantWord.ASK.value, GrantWord.DENY.value
@@ -69,10 +69,10 @@ class GrantRow(NamedTuple):
     @property
     def effective_permission(self) -> str:
         """What the row says: allow, ask or deny; an unknown word is returned unchanged."""
-        return effective_grant_permission(self.permission, self.asks)
+        return permission_with_ask_flag(self.permission, self.asks)
 
     @property
-    def effective_decision(self) -> str:
+    def decision_while_live(self) -> str:
         """What the row says of a call while it counts."""
         if self.effective_permission == ALLOW:
             return ALLOW
@@ -135,7 +135,7 @@ class Verdict:
         if self.source == UNKNOWN_SERVER:
             return f"There is no MCP server {self.server_id!r} here."
         decision_reason = self.build_reason_without_expiry()
-        if self.is_by_overriding_grant and self.then is not None and self.expires_at is not None:
+        if self.is_by_grant_overriding_grant and self.then is not None and self.expires_at is not None:
             until = self.expires_at.strftime("%Y-%m-%d %H:%M")
             decision_reason = f"{decision_reason} Until {until} UTC, then {PARTICIPLES[self.then.decision]}."
         return (
@@ -145,9 +145,9 @@ class Verdict:
         )
 
     @property
-    def is_by_overriding_grant(self) -> bool:
+    def is_by_grant_overriding_grant(self) -> bool:
         """Say whether the grant that decided overrides another one."""
-        return self.grant is not None and bool(overridden_grant_ids(self.grant))
+        return self.grant is not None and bool(grant_ids_overridden_by_row(self.grant))
 
     def build_reason_without_expiry(self) -> str:
         if self.changed_at is not None and self.is_denied:
@@ -208,18 +208,18 @@ class AccessPolicy:
         self, agent_id: str, server_id: str, tool_name: str, at: datetime, *, past: bool = False
     ) -> Verdict:
         """Return whether `agent_id` may call the tool at `at`, by the rows held here."""
-        verdict = self._decide_without_later_verdict(agent_id, server_id, tool_name, at, past=past)
+        verdict = self._decide_without_lookahead(agent_id, server_id, tool_name, at, past=past)
         if past or verdict.expires_at is None:
             return verdict
         # One step ahead, not all of them: there may be more rows than a stack has room for.
         return replace(
             verdict,
-            then=self._decide_without_later_verdict(
+            then=self._decide_without_lookahead(
                 agent_id, server_id, tool_name, verdict.expires_at, past=False
             ),
         )
 
-    def _decide_without_later_verdict(
+    def _decide_without_lookahead(
         self, agent_id: str, server_id: str, tool_name: str, at: datetime, *, past: bool
     ) -> Verdict:
         default = self.servers.get(server_id)
@@ -230,7 +230,7 @@ class AccessPolicy:
             verdict = replace(verdict, is_unknown=True) if verdict else build_unknown_server_denial(server_id)
         else:
             verdict = verdict or decide_by_default_policy(server_id, default)
-        return self._deny_if_definition_changed(verdict, server_id, tool_name)
+        return self._tighten_verdict_by_definition_change(verdict, server_id, tool_name)
 
     def verdicts_by_tool_of_server(
         self, agent_id: str, server_id: str, tools: Iterable[str], at: datetime, *, past: bool = False
@@ -245,7 +245,9 @@ class AccessPolicy:
             for tool in tools
         }
 
-    def _deny_if_definition_changed(self, verdict: Verdict, server_id: str, tool_name: str) -> Verdict:
+    def _tighten_verdict_by_definition_change(
+        self, verdict: Verdict, server_id: str, tool_name: str
+    ) -> Verdict:
         changed_at = self.changed.get((server_id, tool_name))
         if changed_at is None or verdict.is_denied:
             return verdict
@@ -268,12 +270,12 @@ def decide_by_grants_or_none(
     live = topmost_grants_of_slot([row for row in rows or () if row.is_live(at, past=past)])
     if not live:
         return None
-    strictest = min((row.effective_decision for row in live), key=STRICTEST_FIRST.index)
-    row = max([row for row in live if row.effective_decision == strictest], key=grant_age_key)
+    strictest = min((row.decision_while_live for row in live), key=STRICTEST_FIRST.index)
+    row = max([row for row in live if row.decision_while_live == strictest], key=grant_age_key)
     return Verdict(strictest, source, server_id, row)
 
 
-def overridden_grant_ids(row: GrantRow | Grant) -> list[int]:
+def grant_ids_overridden_by_row(row: GrantRow | Grant) -> list[int]:
     """Return the ids of the grants that the row was laid upon, as its metadata names them."""
     ids = row.metadata.get(ON_TOP_OF) if isinstance(row.metadata, dict) else None
     return [number for number in ids if isinstance(number, int)] if isinstance(ids, list) else []
@@ -285,7 +287,7 @@ def topmost_grants_of_slot(rows: Sequence[GrantLike]) -> list[GrantLike]:
     covered = {
         number
         for row in rows
-        for number in overridden_grant_ids(row)
+        for number in grant_ids_overridden_by_row(row)
         if number in by_id and grant_age_key(by_id[number]) < grant_age_key(row)
     }
     return [row for row in rows if row.id not in covered]
@@ -406,7 +408,9 @@ class ToolSummary:
     inherited: int
 
 
-def summarize_tool_grants(server_id: str, now: datetime, tools: Iterable[str] = ()) -> list[ToolSummary]:
+def summarize_grants_of_server_tools(
+    server_id: str, now: datetime, tools: Iterable[str] = ()
+) -> list[ToolSummary]:
     """Return one line for each tool that is known, among `tools`, or named by a live grant, by name."""
     policy = load_policy_for_agents(None, [server_id], now)
     mcp_tool_rows = McpTool.objects.filter(server_id=server_id).values_list("name", flat=True)
@@ -416,20 +420,20 @@ def summarize_tool_grants(server_id: str, now: datetime, tools: Iterable[str] = 
     for tool in sorted(names):
         tool_accesses = [policy.decide_tool_access(agent, server_id, tool, now) for agent in agents]
         own = [verdict for verdict in tool_accesses if verdict.source == TOOL_GRANT]
-        grant_decisions = [verdict.grant.effective_decision for verdict in own if verdict.grant is not None]
+        grant_decisions = [verdict.grant.decision_while_live for verdict in own if verdict.grant is not None]
         inherited = sum(verdict.source == SERVER_GRANT for verdict in tool_accesses)
         allowed, ask_count, denied = (grant_decisions.count(word) for word in (ALLOW, ASK, DENY))
         lines.append(ToolSummary(tool, allowed, ask_count, denied, inherited))
     return lines
 
 
-def describe_invalid_grant_fields(row: GrantRow | Grant) -> list[str]:
+def find_grant_field_problems(row: GrantRow | Grant) -> list[str]:
     """Say what is odd about a row that another program wrote, and what it counts for."""
     return [
         fault
         for fault in (
             find_grant_type_problem(row),
-            find_grant_permission_problem(row),
+            find_unknown_permission_problem(row),
             *find_grant_date_problems(row),
         )
         if fault
@@ -444,7 +448,7 @@ def find_grant_type_problem(row: GrantRow | Grant) -> str | None:
     return None
 
 
-def find_grant_permission_problem(row: GrantRow | Grant) -> str | None:
+def find_unknown_permission_problem(row: GrantRow | Grant) -> str | None:
     is_known_permission = row.permission in GrantPermission.values
     return None if is_known_permission else f"denies: {row.permission!r} is not a known permission"
 

@@ -58,7 +58,7 @@ class AccessPreview:
         """How many calls of the last seven days would be allowed that are denied or asked now."""
         return sum(call.count for call in self.won_calls)
 
-    def changes_by_agent(self) -> list[AgentVerdictChanges]:
+    def agent_verdict_changes(self) -> list[AgentVerdictChanges]:
         agents = dict.fromkeys(turn.agent_id for turn in self.turns)
         return [
             AgentVerdictChanges(
@@ -71,7 +71,7 @@ class AccessPreview:
         return [turn for turn in self.turns if turn.agent_id == agent_id and turn.after.decision == decision]
 
 
-def preview_access_changes(edits: Sequence[GrantEdit], *, actor: Actor, now: datetime) -> AccessPreview:
+def load_preview_of_grant_edits(edits: Sequence[GrantEdit], *, actor: Actor, now: datetime) -> AccessPreview:
     """Return what `edits` would change for every tool that is known, granted or was recently called."""
     agents = list(dict.fromkeys(edit.agent_id for edit in edits))
     servers = list(dict.fromkeys(edit.server_id for edit in edits))
@@ -100,9 +100,7 @@ def build_preview_with_affected_calls(
         (turn.agent_id, turn.server_id, turn.tool_name): turn.after.decision for turn in verdict_changes
     }
     by_word: dict[str | None, list[ToolCallCount]] = {}
-    for call_count in (
-        calls.count_tool_calls_by_agent_since(now - LOOKS_BACK, servers) if verdict_changes else []
-    ):
+    for call_count in calls.list_tool_call_counts_since(now - LOOKS_BACK, servers) if verdict_changes else []:
         tool = call_count.server_id, call_count.tool_name
         # A grant counts for the id that a call came with, which may be either.
         word = turned.get((call_count.agent_name, *tool)) or turned.get((call_count.agent_id or "", *tool))

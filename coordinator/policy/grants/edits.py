@@ -52,7 +52,7 @@ class GrantEdit:
         return (self.agent_id, self.server_id, self.tool_name)
 
     @property
-    def grant_entry_type(self) -> str:
+    def tool_or_server_grant_type(self) -> str:
         return TOOL_GRANT if self.tool_name else SERVER_GRANT
 
 
@@ -104,7 +104,7 @@ def grant_columns_for_edit(
 ) -> dict[str, Any]:
     """Return what the row that `edit` makes on top of `beneath` holds, and whether it asks (models.AskingGrant)."""
     return {
-        "entry_type": edit.grant_entry_type,
+        "entry_type": edit.tool_or_server_grant_type,
         "agent_id": edit.agent_id,
         "server_id": edit.server_id,
         "tool_name": edit.tool_name,

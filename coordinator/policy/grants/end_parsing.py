@@ -126,7 +126,7 @@ def parse_duration_end_or_none(words: str, now: datetime) -> datetime | None:
 def parse_next_moment_or_none(words: str, now: datetime, zone: tzinfo) -> datetime | None:
     """Return the next moment that a day and a time name, or a time alone; None where they name none."""
     match = _DAY_AND_TIME.fullmatch(words)
-    clock = parse_time_of_day(match["time"]) if match else None
+    clock = time_of_day_or_none(match["time"]) if match else None
     if match is None or clock is None:
         return None
     today = now.astimezone(zone).date()
@@ -144,7 +144,7 @@ def parse_next_moment_or_none(words: str, now: datetime, zone: tzinfo) -> dateti
     return next((moment for moment in moments if moment > now), moments[-1] if moments else None)
 
 
-def parse_time_of_day(text: str) -> time | None:
+def time_of_day_or_none(text: str) -> time | None:
     match = _TIME.fullmatch(text)
     if match is None:
         return None

@@ -60,7 +60,7 @@ class ManagedServers:
         verdicts = [
             policy.decide_tool_access(agent_id, server_id, tool, at)
             for server_id, name in self.find_server_tools_of_call(call)
-            for tool in find_granted_tools_by_call_name(policy, agent_id, server_id, name)
+            for tool in list_tool_names_matching_call(policy, agent_id, server_id, name)
         ]
         if verdicts:
             return min(verdicts, key=verdict_leniency_sort_key)
@@ -68,7 +68,7 @@ class ManagedServers:
         return build_unknown_server_denial(server_id) if self.strict else None
 
 
-def find_granted_tools_by_call_name(
+def list_tool_names_matching_call(
     policy: AccessPolicy, agent_id: str, server_id: str, tool: str
 ) -> list[str]:
     """Return the tools in rows with this name in calls, else the name itself."""

@@ -79,7 +79,7 @@ def find_brake_on_request(
     """
     if not load_active_brakes():
         return None
-    host = host or (session_host(session_id) if session_id else None)
+    host = host or (load_session_host_or_none(session_id) if session_id else None)
     if host is None and agent_id is not None:
         return find_brake_on_agent(agent_id, [program])
     return find_brake_on_call((agent_id, program), host)
@@ -91,7 +91,7 @@ def is_request_braked(request: PermissionRequest) -> bool:
     return find_brake_on_request(asker.agent_id, request.plugin_id, asker.host, asker.session_id) is not None
 
 
-def session_host(session_id: str) -> str | None:
+def load_session_host_or_none(session_id: str) -> str | None:
     """Return the host that a session is known to run on."""
     return Session.objects.filter(pk=session_id).values_list("hostname", flat=True).first() or None
 

@@ -145,7 +145,7 @@ class BudgetState:
         return self.used_fraction >= 1.0
 
     @property
-    def usage_label(self) -> str:
+    def used_amount_label(self) -> str:
         """What was used, and what is not counted."""
         budget_amount_text = format_budget_amount(self.use.amount, self.budget.measure)
         return f"at least {budget_amount_text}" if self.use.unpriced else budget_amount_text
@@ -225,18 +225,18 @@ def convert_budget_row(row: Budget) -> BudgetRow:
 
 def is_within_folder(folder: str | None, outer: str) -> bool:
     """Say whether a folder is `outer` or below it."""
-    outer = strip_separators(outer)
+    outer = strip_trailing_folder_separators(outer)
     return folder is not None and (
-        strip_separators(folder) == outer
+        strip_trailing_folder_separators(folder) == outer
         or folder.startswith(tuple(outer + end for end in FOLDER_SEPARATORS))
     )
 
 
-def strip_separators(folder: str) -> str:
+def strip_trailing_folder_separators(folder: str) -> str:
     return folder.rstrip("".join(FOLDER_SEPARATORS))
 
 
-def installation_local_date(now: datetime) -> str:
+def installation_local_iso_date(now: datetime) -> str:
     """Return the day of the installation's time zone."""
     return instants.local_iso_date_of_milliseconds(
         instants.instant_to_microseconds(now) // 1000, settings.LOCAL_ZONE
@@ -245,7 +245,7 @@ def installation_local_date(now: datetime) -> str:
 
 def budget_period_dates(budget: BudgetRow, now: datetime) -> tuple[date, date]:
     """Return the first and the last day of a budget's current period. That of a session is the day."""
-    today = date.fromisoformat(installation_local_date(now))
+    today = date.fromisoformat(installation_local_iso_date(now))
     if budget.span == BudgetSpan.WEEK:
         first = today - timedelta(days=today.weekday())
         return first, first + timedelta(days=6)
@@ -265,7 +265,7 @@ def budget_period_bounds(budget: BudgetRow, now: datetime) -> tuple[datetime, da
     return begin, end
 
 
-def budget_period_name(budget: BudgetRow, now: datetime) -> str:
+def current_period_iso_label(budget: BudgetRow, now: datetime) -> str:
     """Return the period that a message is about: `2026-11-27`, `2026-W48` or `2026-11`."""
     first, _ = budget_period_dates(budget, now)
     if budget.span == BudgetSpan.WEEK:
@@ -298,7 +298,7 @@ def filter_usage_in_budget_reach(budget: BudgetRow, rows: QuerySet[UsageDay]) ->
     if budget.reach == BudgetReach.HOST:
         return rows.filter(hostname=budget.name)
     if budget.reach == BudgetReach.FOLDER:
-        outer = strip_separators(budget.name)
+        outer = strip_trailing_folder_separators(budget.name)
         beginning = Substr("project_dir", 1, len(outer) + 1)  # LIKE is deaf to case on SQLite
         inner = [outer + end for end in FOLDER_SEPARATORS]
         return rows.alias(beginning=beginning).filter(Q(project_dir=outer) | Q(beginning__in=inner))
@@ -314,7 +314,7 @@ def find_model_spellings_in_usage(name: str, rows: QuerySet[UsageDay]) -> list[s
     return [model for model in reported if model and normalize_model_name(model) == plain_name]
 
 
-def load_budget_usage(budget: BudgetRow, now: datetime, session_id: str | None = None) -> BudgetUsage:
+def load_usage_of_budget(budget: BudgetRow, now: datetime, session_id: str | None = None) -> BudgetUsage:
     """Return what was used of a budget today, or in the session."""
     return sum_usage_rows(budget.measure, budget_usage_rows(budget, now, session_id))
 
@@ -367,7 +367,7 @@ def sum_costs_by_columns(rows: QuerySet[UsageDay], *names: str) -> dict[tuple[An
 def current_budget_state(budget: BudgetRow, now: datetime, session_id: str | None = None) -> BudgetState:
     """Return a budget's state today, or in the session."""
     about = session_id if budget.is_limit_per_session else None
-    return BudgetState(budget, load_budget_usage(budget, now, session_id), budget.is_lifted(now), about)
+    return BudgetState(budget, load_usage_of_budget(budget, now, session_id), budget.is_lifted(now), about)
 
 
 def list_budget_states_of_sessions(
@@ -387,7 +387,7 @@ def load_session_budget_states(
     budgets: Sequence[BudgetRow], agents: Iterable[str | None], session_id: str, now: datetime
 ) -> list[BudgetState]:
     """Return the states of the budgets that count what happens in a session."""
-    subject = load_budget_subject({budget.reach for budget in budgets}, agents, session_id)
+    subject = load_budget_subject_of_session({budget.reach for budget in budgets}, agents, session_id)
     return [current_budget_state(budget, now, session_id) for budget in budgets if budget.applies_to(subject)]
 
 
@@ -407,7 +407,7 @@ def decide_by_budgets(
     ruling = NO_OPINION
     for budget in (
         load_session_budget_states(
-            acting, [*agents, *load_agent_and_program_names(session_id)], session_id, now
+            acting, [*agents, *load_session_agent_and_programs(session_id)], session_id, now
         )
         if acting
         else ()
@@ -417,11 +417,11 @@ def decide_by_budgets(
         elif budget.use.unpriced:
             ruling = stricter_ruling(ruling, ruling_for_unpriced_tokens(budget))
         elif not are_writes_counted():
-            ruling = stricter_ruling(ruling, ruling_for_key_over_storage_quota(budget))
+            ruling = stricter_ruling(ruling, build_ask_ruling_over_quota(budget))
     return ruling
 
 
-def load_agent_and_program_names(session_id: str) -> list[str | None]:
+def load_session_agent_and_programs(session_id: str) -> list[str | None]:
     """Return the agent of a session and its programs: that of a runner, and of the agent that it drives."""
     rows = Session.objects.filter(pk=session_id)
     name_row = rows.values_list("agent_name", "executor_profile", "driven__agent").first()
@@ -434,7 +434,7 @@ def load_agent_and_program_names(session_id: str) -> list[str | None]:
 def ruling_for_spent_budget(reached: BudgetState) -> Ruling:
     """Return what a budget that is used up says of a call."""
     budget = reached.budget
-    reason = f"The budget of {budget.title} is used up ({reached.usage_label})."
+    reason = f"The budget of {budget.title} is used up ({reached.used_amount_label})."
     by = f"budget {budget.id}"
     if budget.at_limit == AtLimit.ASK:
         return Ruling(ASK, reason, by, deny_at_deadline=True, ground=budget)
@@ -456,7 +456,7 @@ def ruling_for_unpriced_tokens(state: BudgetState) -> Ruling:
     return Ruling(ASK, reason, f"budget {state.budget.id}", deny_at_deadline=True, ground=state.budget)
 
 
-def ruling_for_key_over_storage_quota(state: BudgetState) -> Ruling:
+def build_ask_ruling_over_quota(state: BudgetState) -> Ruling:
     """Return what a budget says of a call whose key has reached its quota: what it uses is in no sum any more."""
     reason = (
         f"The budget of {state.budget.title} cannot be counted: the key has stored as much today as it may "
@@ -485,7 +485,7 @@ class SpentBudget:
             return self.budget.name in agents
         key = (self.budget.reach, session_id)
         if key not in self.subjects:
-            self.subjects[key] = load_budget_subject({self.budget.reach}, (), session_id)
+            self.subjects[key] = load_budget_subject_of_session({self.budget.reach}, (), session_id)
         return self.budget.applies_to(self.subjects[key])
 
     @property
@@ -495,7 +495,7 @@ class SpentBudget:
 
 def load_spent_run_budgets(now: datetime) -> list[SpentBudget]:
     """Return the budgets of a period that are used up and let no run begin."""
-    periodic = (budget for budget in load_run_blocking_budgets(now) if not budget.is_limit_per_session)
+    periodic = (budget for budget in load_hold_at_limit_budgets(now) if not budget.is_limit_per_session)
     subjects: dict[tuple[str, str], BudgetSubject] = {}
     return [
         SpentBudget(budget, subjects) for budget in periodic if current_budget_state(budget, now).is_reached
@@ -518,34 +518,34 @@ def is_spent_or_unpriced(state: BudgetState) -> bool:
     return state.is_reached or state.use.unpriced > 0
 
 
-def has_run_blocking_budget(now: datetime) -> bool:
+def has_hold_at_limit_budget(now: datetime) -> bool:
     """Say whether there is a budget that lets no run begin once it is used up."""
-    return bool(load_run_blocking_budgets(now))
+    return bool(load_hold_at_limit_budgets(now))
 
 
 def find_budget_blocking_run(
     subject: BudgetSubject, session_id: str | None, now: datetime
 ) -> BudgetState | None:
     """Return the budget that is used up and lets no run of this subject begin; or None."""
-    return find_first_spent_budget(load_run_blocking_budgets(now), subject, session_id, now)
+    return find_first_spent_budget(load_hold_at_limit_budgets(now), subject, session_id, now)
 
 
 def find_budget_blocking_session(
     session_id: str, agents: Iterable[str | None], now: datetime
 ) -> BudgetState | None:
     """Return the budget that is used up and lets no run of a session begin; one query where none holds runs."""
-    run_holding_budgets = load_run_blocking_budgets(now)
+    run_holding_budgets = load_hold_at_limit_budgets(now)
     if not run_holding_budgets:
         return None
     return find_first_spent_budget(
         run_holding_budgets,
-        load_budget_subject({budget.reach for budget in run_holding_budgets}, agents, session_id),
+        load_budget_subject_of_session({budget.reach for budget in run_holding_budgets}, agents, session_id),
         session_id,
         now,
     )
 
 
-def load_run_blocking_budgets(now: datetime) -> list[BudgetRow]:
+def load_hold_at_limit_budgets(now: datetime) -> list[BudgetRow]:
     return [
         budget
         for budget in load_active_budgets()
@@ -568,7 +568,7 @@ def find_first_spent_budget(
     return None
 
 
-def load_budget_subject(
+def load_budget_subject_of_session(
     reaches: Collection[str], agents: Iterable[str | None], session_id: str
 ) -> BudgetSubject:
     """Return what budgets of these reaches ask of a session; what none of them asks about is not looked up."""
@@ -590,11 +590,11 @@ def find_session_owner_username(session_id: str) -> str | None:
     if ordered is not None:
         return ordered
     writers = SessionWriter.objects.filter(session_id=session_id).order_by("is_runner", "id")
-    makers = [api_key_creator_username(name) for name in writers.values_list("writer", flat=True)[:5]]
+    makers = [find_api_key_creator_username(name) for name in writers.values_list("writer", flat=True)[:5]]
     return next((maker for maker in makers if maker), None)
 
 
-def api_key_creator_username(key: str) -> str | None:
+def find_api_key_creator_username(key: str) -> str | None:
     """Return the person who made a key, by the key's name."""
     by = ApiKey.objects.filter(name=key).values_list("created_by", flat=True).first() or ""
     return by.removeprefix("user:") if by.startswith("user:") else None

@@ -57,7 +57,7 @@ def build_allow_outcome_or_cancel(options: Sequence[Option], picked: Sequence[Op
     """
     chosen = next((option for option in picked if option.get("optionId")), None)
     if chosen is not None:
-        return option_outcome(chosen)
+        return build_selected_option_outcome(chosen)
     outcome = first_outcome_of_kinds_or_cancel(options, "allow_once")
     return (
         {**CANCELLED, "why": ONLY_LASTING}
@@ -74,7 +74,7 @@ def build_reject_outcome_or_cancel(options: Sequence[Option]) -> Outcome:
 def build_chosen_outcome_or_cancel(options: Sequence[Option], option_id: Any) -> Outcome:
     """Return the option that a person chose by its name; where the agent offers it no more, the question is off."""
     chosen = next((option for option in options if option.get("optionId") == option_id), None)
-    return CANCELLED if chosen is None else option_outcome(chosen)
+    return CANCELLED if chosen is None else build_selected_option_outcome(chosen)
 
 
 def has_ambiguous_options(options: Sequence[Option]) -> bool:
@@ -90,9 +90,9 @@ def first_outcome_of_kinds_or_cancel(options: Sequence[Option], *kinds: str) -> 
     for kind in kinds:
         for option in options:
             if option.get("kind") == kind:
-                return option_outcome(option)
+                return build_selected_option_outcome(option)
     return CANCELLED
 
 
-def option_outcome(option: Option) -> Outcome:
+def build_selected_option_outcome(option: Option) -> Outcome:
     return {"optionId": option["optionId"]}

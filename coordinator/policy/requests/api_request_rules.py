@@ -11,7 +11,7 @@ from coordinator.policy.rules.call_history import TimedCall
 from coordinator.policy.rules.call_text import (
     CallText,
     build_requested_call_text,
-    call_text_in_working_folder,
+    copy_call_text_with_folder,
     replace_surrogates,
 )
 from coordinator.policy.rules.tool_rules import NO_OPINION, Ruling
@@ -36,9 +36,9 @@ def judge_requested_call_by_rules(
     text = build_requested_call_text(tool, subject.tool_input, subject.target_resource or "")
     program = subject.plugin_id if subject.plugin_id in AGENT_TITLES else ""
     servers = managed.load_managed_servers(now).servers
-    text = call_text_in_working_folder(text, folder)
+    text = copy_call_text_with_folder(text, folder)
     needs = tool_rules.find_history_needs_of_rules(rules, tool, text, agent_id, program, servers=servers)
     if needs and isinstance(text, CallText):
         moment = TimedCall(session_id or "", tool, subject.tool_input, now, folder=folder)
         text = text.copy_with_call_history(history_queries.evaluate_history_conditions(needs, moment))
-    return tool_rules.decide_by_tool_rules(rules, tool, text, agent_id, program, servers=servers)
+    return tool_rules.tool_ruling_or_no_opinion(rules, tool, text, agent_id, program, servers=servers)

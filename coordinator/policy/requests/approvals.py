@@ -26,7 +26,7 @@ from coordinator.policy.requests.gateway_requests import gateway_request_call_la
 from coordinator.policy.requests.questions import question_or_plan_in_one_line
 from coordinator.policy.requests.tool_calls import CAN_STOP_TURN, STOPS_TURN
 from coordinator.secrets.digests import keyed_digest
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 
@@ -107,13 +107,13 @@ class PermissionSubject:
         """Return the digest that two requests share exactly when they ask for the same thing."""
         return call_digest(self)
 
-    def masked_subject(self) -> PermissionSubject:
+    def copy_with_masked_secrets(self) -> PermissionSubject:
         """Return what a card shows of it: its secrets masked, each so that it is known again, never what could act.
 
         The asker goes on with what it asked with. Raises TooLarge for what a card cannot show whole.
         """
         return PermissionSubject(
-            *(mask_secrets(getattr(self, field.name), judged=True) for field in fields(self))
+            *(mask_secrets_in_value(getattr(self, field.name), judged=True) for field in fields(self))
         )
 
 
@@ -122,15 +122,15 @@ def call_digest(subject: PermissionSubject) -> str:
 
     The one digest of a call: joining, lasting approvals, repeats and edits compare this and never masked text.
     """
-    return keyed_digest("call", *subject_fields(subject))
+    return keyed_digest("call", *subject_field_values(subject))
 
 
 def legacy_call_digest(subject: PermissionSubject) -> str:
     """Return the digest stored with requests from before scopes: of the masked values, without a key."""
-    return hash_json_parts(*subject_fields(subject))
+    return hash_json_parts(*subject_field_values(subject))
 
 
-def subject_fields(subject: PermissionSubject) -> tuple[Any, ...]:
+def subject_field_values(subject: PermissionSubject) -> tuple[Any, ...]:
     return (
         subject.plugin_id,
         subject.permission_type,
@@ -167,7 +167,7 @@ NOT_LISTED = object()  # was not loaded by PermissionRequestQuerySet.as_listed
 
 def permission_request_gist(request: PermissionRequest) -> str:
     """Return what `request` asks for in as few words as a list has room for: a command, or the target."""
-    tool_input = loaded_tool_input_of_request(request)
+    tool_input = already_loaded_tool_input(request)
     command = tool_input.get("command") if isinstance(tool_input, dict) else None
     if (call := gateway_request_call_label(request)) is not None:
         return call
@@ -185,7 +185,7 @@ def request_call_digest(request: PermissionRequest) -> str:
     return context.subject_key
 
 
-def loaded_tool_input_of_request(request: PermissionRequest) -> Any:
+def already_loaded_tool_input(request: PermissionRequest) -> Any:
     """Return the request's input, as far as it was loaded: lists leave out large ones."""
     loaded = getattr(request, "listed_input", NOT_LISTED)
     return request_subject(request).tool_input if loaded is NOT_LISTED else loaded
@@ -203,10 +203,10 @@ def find_offered_rules(request: PermissionRequest) -> list[dict[str, Any]]:
 
 def approved_edited_input(request: PermissionRequest) -> Any:
     """Return the input that a person approved in place of the one asked for; None where they approved that."""
-    return additions_of_approval(request).get("updated_input")
+    return approval_additions_by_name(request).get("updated_input")
 
 
-def additions_of_approval(request: PermissionRequest) -> dict[str, Any]:
+def approval_additions_by_name(request: PermissionRequest) -> dict[str, Any]:
     """Return what the person added to their approval: an edited input, rules, an answer; empty where nothing was."""
     context = request_context(request)
     added = context.answer if context is not None else None
@@ -221,7 +221,7 @@ def can_stop_turn(request: PermissionRequest) -> bool:
 
 def is_turn_stopped(request: PermissionRequest) -> bool:
     """Say whether a person denied the request and ended the agent's turn with it."""
-    return additions_of_approval(request).get(STOPS_TURN) is True
+    return approval_additions_by_name(request).get(STOPS_TURN) is True
 
 
 def has_edited_input(request: PermissionRequest) -> bool:
@@ -330,15 +330,13 @@ def describe_request_outcome(request: PermissionRequest, now: datetime) -> str:
     if state.waiting:
         return "the request is still waiting for a decision."
     if state.status == Status.EXPIRED:
-        return f"its deadline passed {describe_elapsed_time(state.until or request.expires_at, now)}."
+        return f"its deadline passed {describe_time_ago(state.until or request.expires_at, now)}."
     if state.status == Status.WITHDRAWN:
-        return (
-            f"its requester withdrew it {describe_elapsed_time(context.closed_at if context else None, now)}."
-        )
-    is_answered = state.status == Status.APPROVED and "answers" in additions_of_approval(request)
+        return f"its requester withdrew it {describe_time_ago(context.closed_at if context else None, now)}."
+    is_answered = state.status == Status.APPROVED and "answers" in approval_additions_by_name(request)
     sentence = (
         f"{request.approved_by or 'somebody'} {'answered' if is_answered else state.status} it"
-        f" {describe_elapsed_time(request.approved_at, now)}"
+        f" {describe_time_ago(request.approved_at, now)}"
     )
     if approved_edited_input(request) is not None:
         sentence += ", with an edited input"
@@ -347,18 +345,16 @@ def describe_request_outcome(request: PermissionRequest, now: datetime) -> str:
     if context is not None and context.decided_for:
         sentence += f" ({context.decided_for})"
     if context is not None and context.revoked_at is not None:
-        sentence += (
-            f", and {context.revoked_by} revoked that {describe_elapsed_time(context.revoked_at, now)}"
-        )
+        sentence += f", and {context.revoked_by} revoked that {describe_time_ago(context.revoked_at, now)}"
     return f"{sentence}."
 
 
-def describe_elapsed_time(then: datetime | str | None, now: datetime) -> str:
+def describe_time_ago(then: datetime | str | None, now: datetime) -> str:
     """Return how long ago `then` was; a row of another program may not say it."""
     return times.format_time_ago(then, now) if isinstance(then, datetime) else "earlier"
 
 
-def decision_wait_time(request: PermissionRequest) -> timedelta | None:
+def time_waited_for_decision(request: PermissionRequest) -> timedelta | None:
     """Return how long the asker waited for a person's verdict; None where no person gave one."""
     if request.status not in DECIDED or is_denied_by_policy(request):
         return None
@@ -377,7 +373,7 @@ def approval_scope(request: PermissionRequest) -> str | None:
     return (context.scope if context else None) or Scope.EVERYWHERE.value
 
 
-def format_instant_or_keep_text(value: datetime | str | None) -> str | None:
+def canonical_instant_or_text(value: datetime | str | None) -> str | None:
     """Return an instant in the canonical form; what could not be read as one stays as it was."""
     if isinstance(value, datetime):
         return instants.format_canonical_instant(value)

@@ -15,7 +15,7 @@ from coordinator.policy.requests.approvals import (
     request_call_digest,
     request_context,
     request_subject,
-    subject_fields,
+    subject_field_values,
 )
 
 MAX_AUDITED_BYTES = 16 * 1024  # bytes of what was judged in one audit entry
@@ -33,7 +33,7 @@ def judged_card_digest(request: PermissionRequest) -> str:
     context = request_context(request)
     asker = (context.agent_id, context.requested_by, context.session_id) if context else None
     return hash_json_parts(
-        "judged", asker, judged_request_fields(request), request.justification, request.metadata
+        "judged", asker, judged_request_field_values(request), request.justification, request.metadata
     )
 
 
@@ -59,14 +59,18 @@ def judged_content_for_audit(request: PermissionRequest) -> dict[str, Any]:
     return {"judged": shown_fields, "judged_sha256": hashlib.sha256(packed).hexdigest()}
 
 
-def hash_request_card_group(request: PermissionRequest) -> str:
+def card_grouping_digest(request: PermissionRequest) -> str:
     """Return what the requests on one card share: the same call in the same place, with the same offered rules."""
-    return hash_json_parts("card", judged_request_fields(request), find_offered_rules(request))
+    return hash_json_parts("card", judged_request_field_values(request), find_offered_rules(request))
 
 
-def judged_request_fields(request: PermissionRequest) -> tuple[Any, ...]:
+def judged_request_field_values(request: PermissionRequest) -> tuple[Any, ...]:
     card_fields = card_context_fields(request)
-    return (request_call_digest(request), *subject_fields(request_subject(request)), *card_fields.values())
+    return (
+        request_call_digest(request),
+        *subject_field_values(request_subject(request)),
+        *card_fields.values(),
+    )
 
 
 def card_context_fields(request: PermissionRequest) -> dict[str, Any]:
@@ -79,5 +83,5 @@ def group_requests_by_card(rows: Iterable[PermissionRequest]) -> list[list[Permi
     """Return `rows` with those that share a card together, in the order they first appeared."""
     requests_by_card: dict[str, list[PermissionRequest]] = {}
     for row in rows:
-        requests_by_card.setdefault(hash_request_card_group(row), []).append(row)
+        requests_by_card.setdefault(card_grouping_digest(row), []).append(row)
     return list(requests_by_card.values())

@@ -34,10 +34,10 @@ def load_policy_state_for_audit(tool: str | None, agent_id: str | None, now: dat
     each server that is meant what holds without a grant.
     """
     policy_state: dict[str, Any] = {
-        "rules_version": tool_rules.tool_rules_version(tool_rules.load_saved_tool_rules())
+        "rules_version": tool_rules.digest_tool_rules(tool_rules.load_saved_tool_rules())
     }
     if tool and agent_id:
-        grants = tool_rules.load_applicable_grants([(tool, agent_id)], now)
+        grants = tool_rules.load_grants_for_calls([(tool, agent_id)], now)
         server_tools = grants.managed.find_server_tools_of_call(tool)
         if server_tools:
             rows = [
@@ -70,7 +70,7 @@ def serialize_grant_for_audit(row: GrantRow) -> dict[str, Any]:
     """Return a grant as an audit entry records it; an end that cannot be read is recorded as its text."""
     values = {**row._asdict(), "permission": row.effective_permission}
     del values["asks"], values["metadata"]
-    if beneath := access.overridden_grant_ids(row):
+    if beneath := access.grant_ids_overridden_by_row(row):
         values[access.ON_TOP_OF] = beneath
     return {
         name: instants.format_canonical_instant(value) if isinstance(value, datetime) else value

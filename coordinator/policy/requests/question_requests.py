@@ -26,7 +26,7 @@ from coordinator.policy.requests.questions import (
     parse_call_question_or_none,
 )
 from coordinator.policy.requests.tool_calls import GATEWAY
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.secrets.sealing import seal_for_purpose, unseal_for_purpose
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
@@ -63,16 +63,16 @@ def parse_request_question_or_none(request: PermissionRequest) -> PersonQuestion
     return question
 
 
-def seal_elicitation_address(params: Mapping[str, Any]) -> dict[str, str]:
+def build_sealed_address_metadata(params: Mapping[str, Any]) -> dict[str, str]:
     """Return the sealed address of a server, kept next to its masked form; empty where nothing is masked."""
     address = params.get("url")
-    if not isinstance(address, str) or mask_secrets(address, judged=True) == address:
+    if not isinstance(address, str) or mask_secrets_in_value(address, judged=True) == address:
         return {}
     return {ADDRESS: seal_for_purpose(ADDRESS_SEALED_AS, address.encode()).decode()}
 
 
 def unseal_elicitation_address_or_empty(metadata: Mapping[str, Any]) -> str:
-    """Return the address that `seal_elicitation_address` kept; nothing where there is none that can be opened."""
+    """Return the address that `build_sealed_address_metadata` kept; nothing where there is none that can be opened."""
     try:
         return unseal_for_purpose(ADDRESS_SEALED_AS, str(metadata.get(ADDRESS, "")).encode()).decode()
     except ValueError:

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from coordinator.errors import UnprocessableRequest
-from coordinator.secrets.masking import MASK, secret_name_strength
+from coordinator.secrets.masking import MASK, classify_secret_name_strength
 
 # The tools with which agents ask their person, by their names: Claude Code, Gemini CLI and Copilot, OpenCode and Kilo,
 # Codex, Qwen Code.
@@ -298,7 +298,7 @@ COMPOSING_WORDS = frozenset(
 FORM_COMPOSING_WORDS = (COMPOSING_WORDS - {"properties", "additionalProperties"}) | {"oneOf", "anyOf"}
 _WORD_BREAKS = re.compile(r"[\s_-]+")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
-# Names that `secret_name_strength` does not know, since in calls they mean other things.
+# Names that `classify_secret_name_strength` does not know, since in calls they mean other things.
 SECRET_FIELD_NAMES = frozenset(
     {"pin", "pin_code", "otp", "one_time_code", "cvv", "cvc", "card_number", "credit_card_number", "ssn"}
 )
@@ -326,7 +326,9 @@ def parse_elicitation_or_none(params: Any) -> AgentQuestions | AddressRequest | 
         return None
     required = schema.get("required")
     required_names = required if isinstance(required, list) else []
-    fields = [parse_form_field(name, field, name in required_names) for name, field in properties.items()]
+    fields = [
+        parse_form_field_or_none(name, field, name in required_names) for name, field in properties.items()
+    ]
     readable = tuple(field for field in fields if field is not None)
     return AgentQuestions(readable, message, asker) if len(readable) == len(fields) else None
 
@@ -357,7 +359,7 @@ def ascii_host_of_url(address: str) -> str:
         return ""
 
 
-def parse_form_field(name: str, field: Any, is_required: bool) -> Question | None:
+def parse_form_field_or_none(name: str, field: Any, is_required: bool) -> Question | None:
     """Return one field of a form: a text, a number, a yes or no, or a choice of texts."""
     parse_field = FIELD_PARSERS.get(first_text_member(field, "type")) if isinstance(field, dict) else None
     if parse_field is None or COMPOSING_WORDS & field.keys():
@@ -379,10 +381,10 @@ def parse_form_field(name: str, field: Any, is_required: bool) -> Question | Non
 def is_secret_field_name(label: str) -> bool:
     """Say whether a field of this name or title asks for a secret."""
     words = _WORD_BREAKS.sub("_", label.strip())
-    return words.casefold() in SECRET_FIELD_NAMES or secret_name_strength(words) != ""
+    return words.casefold() in SECRET_FIELD_NAMES or classify_secret_name_strength(words) != ""
 
 
-def parse_boolean_field(_field: Mapping[str, Any], common: dict[str, Any]) -> Question:
+def build_boolean_field_question(_field: Mapping[str, Any], common: dict[str, Any]) -> Question:
     choices = (Choice("Yes", value=True), Choice("No", value=False))
     return Question(choices=choices, accepts_text=False, **common)
 
@@ -397,7 +399,7 @@ def parse_number_field(field: Mapping[str, Any], common: dict[str, Any]) -> Ques
     )
 
 
-def parse_array_field(field: Mapping[str, Any], common: dict[str, Any]) -> Question | None:
+def parse_array_field_or_none(field: Mapping[str, Any], common: dict[str, Any]) -> Question | None:
     items = field.get("items")
     choices = parse_enumerated_choices_or_none(items) if isinstance(items, dict) else None
     if choices is None:
@@ -426,10 +428,10 @@ def parse_text_field(field: Mapping[str, Any], common: dict[str, Any]) -> Questi
 
 
 FIELD_PARSERS: Mapping[str, Callable[[Mapping[str, Any], dict[str, Any]], Question | None]] = {
-    "boolean": parse_boolean_field,
+    "boolean": build_boolean_field_question,
     "number": parse_number_field,
     "integer": parse_number_field,
-    "array": parse_array_field,
+    "array": parse_array_field_or_none,
     "string": parse_text_field,
 }
 
@@ -470,7 +472,7 @@ def parse_enumerated_choices_or_none(field: Mapping[str, Any]) -> tuple[Choice, 
 # --- answers ----------------------------------------------------------------------------------------------
 
 
-def convert_submitted_answers(
+def convert_answers_to_stored_list(
     questions: AgentQuestions, answers: Sequence[SubmittedAnswer]
 ) -> list[dict[str, Any]]:
     """Return the answers as a decision stores them, one for each question.
@@ -481,12 +483,12 @@ def convert_submitted_answers(
     if len(answers) != len(questions.questions):
         raise UnprocessableRequest("The answers do not fit the questions. Reload the page and answer again.")
     return [
-        convert_submitted_answer(question, answer)
+        convert_answer_to_stored_form(question, answer)
         for question, answer in zip(questions.questions, answers, strict=True)
     ]
 
 
-def convert_submitted_answer(question: Question, answer: SubmittedAnswer) -> dict[str, Any]:
+def convert_answer_to_stored_form(question: Question, answer: SubmittedAnswer) -> dict[str, Any]:
     chosen = tuple(dict.fromkeys(answer.chosen))
     text = answer.text.replace("\r\n", "\n").strip()
     if any(not 0 <= place < len(question.choices) for place in chosen):
@@ -522,7 +524,7 @@ def require_valid_answer_text(question: Question, text: str) -> None:
             raise UnprocessableRequest(f"“{question.text}” is at least {question.minimum:g}.")
         if question.maximum is not None and number > question.maximum:
             raise UnprocessableRequest(f"“{question.text}” is at most {question.maximum:g}.")
-    elif (problem := describe_expected_format(question.input_type, text)) is not None:
+    elif (problem := describe_format_problem_or_none(question.input_type, text)) is not None:
         raise UnprocessableRequest(f"Answer “{question.text}” with {problem}.")
     elif len(text) > question.max_length:
         raise UnprocessableRequest(f"“{question.text}”: write at most {question.max_length:,} characters.")
@@ -530,7 +532,7 @@ def require_valid_answer_text(question: Question, text: str) -> None:
         raise UnprocessableRequest(f"“{question.text}”: write at least {question.min_length:,} characters.")
 
 
-def describe_expected_format(input_type: str, text: str) -> str | None:
+def describe_format_problem_or_none(input_type: str, text: str) -> str | None:
     """Return what a text of this kind of field must be instead; None where it is that."""
     try:
         if input_type == "email" and not _EMAIL.fullmatch(text):

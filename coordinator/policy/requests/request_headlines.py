@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.calls.call_headlines import CallHeadline, build_call_headline, shorten_headline_subject
+from coordinator.calls.call_headlines import CallHeadline, build_call_headline_parts, shorten_headline_subject
 from coordinator.models import PermissionRequest
 from coordinator.policy.grants.access_requests import parse_access_request_or_none
 from coordinator.policy.requests import approvals, question_requests
@@ -23,7 +23,7 @@ SERVER_ACTS = {"sampling/createMessage": "ask the agent's model", "roots/list": 
 LONGEST_TARGET = 80  # characters of a target behind the headline of a call
 
 
-def build_question_headline(question: PersonQuestion) -> RequestAct:
+def build_question_headline_parts(question: PersonQuestion) -> RequestAct:
     """Return the headline of a question or a plan."""
     if isinstance(question, PlanReview) or (isinstance(question, OptionsQuestion) and question.plan):
         return CallHeadline("Review a plan")
@@ -33,7 +33,7 @@ def build_question_headline(question: PersonQuestion) -> RequestAct:
     return CallHeadline("Answer a question" if count == 1 else f"Answer {count} questions")
 
 
-def build_gateway_request_headline(gist: str, tool: str) -> RequestAct:
+def build_gateway_headline_parts(gist: str, tool: str) -> RequestAct:
     method, _, server = gist.partition(" of ")
     if method in SERVER_ACTS and tool.endswith(f"__{method}"):
         return CallHeadline("Let", shorten_headline_subject(server), SERVER_ACTS[method])
@@ -48,9 +48,9 @@ def build_permission_request_headline(request: PermissionRequest) -> RequestAct:
         is_question_tool(tool)
         and (question := question_requests.parse_request_question_or_none(request)) is not None
     ):
-        return build_question_headline(question)
+        return build_question_headline_parts(question)
     if (gist := gateway_request_call_label(request)) is not None:
-        return build_gateway_request_headline(gist, tool)
+        return build_gateway_headline_parts(gist, tool)
     if parse_access_request_or_none(request) is not None:
         return CallHeadline(
             "Grant",
@@ -64,7 +64,7 @@ def build_permission_request_headline(request: PermissionRequest) -> RequestAct:
             if target
             else CallHeadline("Allow", kind)
         )
-    act = build_call_headline(tool, approvals.loaded_tool_input_of_request(request), context.folder)
+    act = build_call_headline_parts(tool, approvals.already_loaded_tool_input(request), context.folder)
     if act.whole_field or not target or target in act.text or len(target) > LONGEST_TARGET:
         return act
     return replace(act, rest=f"{act.rest} ({shorten_headline_subject(target)})".strip())

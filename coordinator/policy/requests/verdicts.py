@@ -38,14 +38,14 @@ def serialize_permission_request(request: PermissionRequest, now: datetime) -> d
         "edited": edited is not None,
         "edited_input": edited,
         "approved_by": request.approved_by,
-        "approved_at": approvals.format_instant_or_keep_text(request.approved_at),
-        "expires_at": approvals.format_instant_or_keep_text(request.expires_at),
+        "approved_at": approvals.canonical_instant_or_text(request.approved_at),
+        "expires_at": approvals.canonical_instant_or_text(request.expires_at),
         "reason": context.reason if context else None,
         "validity": context.validity if context else None,
         "scope": approvals.approval_scope(request),
-        "revoked_at": approvals.format_instant_or_keep_text(context.revoked_at) if context else None,
-        "created_at": approvals.format_instant_or_keep_text(request.created_at),
-        "deadline": approvals.format_instant_or_keep_text(
+        "revoked_at": approvals.canonical_instant_or_text(context.revoked_at) if context else None,
+        "created_at": approvals.canonical_instant_or_text(request.created_at),
+        "deadline": approvals.canonical_instant_or_text(
             context.deadline if context else request.expires_at if state.waiting else None
         ),
         "plugin_id": request.plugin_id,
@@ -77,7 +77,7 @@ def build_requester_answer_with_brake(
     return answer if brake_message is None else answer | MAY_NOT_RUN | {"brake": brake_message}
 
 
-def build_requester_answers_with_brakes(
+def list_requester_answers_with_brakes(
     requests: Sequence[PermissionRequest], now: datetime
 ) -> list[dict[str, Any]]:
     """Return several requests so: no query more for each while no brake is on."""

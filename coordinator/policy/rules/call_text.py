@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Any
 
 from coordinator.calls.descriptions import CallDescription, describe_call, resolve_call_symlinks_if_changed
-from coordinator.calls.paths import PathLinks, parse_reported_symlinks, resolve_absolute_path
+from coordinator.calls.paths import PathLinks, parse_reported_symlinks_or_none, resolve_absolute_path
 from coordinator.calls.tools import (
     COMMAND_FIELDS,
     CONTENT_FIELDS,
@@ -117,7 +117,7 @@ class CallText(str):
             self._descriptions[tool] = describe_call(tool, self.tool_input, self.folder)
         return self._descriptions[tool]
 
-    def describe_call_on_real_paths(self, tool: str) -> CallDescription | None:
+    def real_path_description_or_none(self, tool: str) -> CallDescription | None:
         """Return what the call does with the real paths behind its own; None where these are the same."""
         return (
             resolve_call_symlinks_if_changed(self.describe_call(tool), self.links)
@@ -139,7 +139,7 @@ class CallText(str):
         """Every text at which deny and ask rules look, the call's own first."""
         is_path = self.field in PATH_FIELDS | ADDRESS_FIELDS
         texts = (
-            [str(self), *list_changed_normalized_path_or_url(self), *self.symlink_target_paths]
+            [str(self), *list_normalized_form_if_changed(self), *self.symlink_target_paths]
             if is_path
             else [str(self)]
         )
@@ -149,7 +149,7 @@ class CallText(str):
         rest = {k: v for k, v in self.tool_input.items() if k != self.field and k not in unseen}
         strings = list(itertools.islice(iterate_nested_strings(rest), MAX_FIELD_TEXTS + 1))
         for text in strings[:MAX_FIELD_TEXTS]:
-            texts += [text, *list_changed_normalized_path_or_url(text)]
+            texts += [text, *list_normalized_form_if_changed(text)]
         distinct_texts = tuple(dict.fromkeys(map(replace_surrogates, texts)))
         return (
             distinct_texts
@@ -183,10 +183,10 @@ class CallText(str):
         """The text that an allow pattern has to fit: the call's own, or all that is not covered with it, as JSON."""
         if not self.fields_requiring_allow_pattern or not self.field:
             return str(self)
-        return replace_surrogates(dump_tool_input_for_rules(self.input_an_allow_pattern_must_match))
+        return replace_surrogates(dump_tool_input_for_rules(self.input_fields_for_allow_pattern))
 
     @property
-    def input_an_allow_pattern_must_match(self) -> Any:
+    def input_fields_for_allow_pattern(self) -> Any:
         if not self.field or not isinstance(self.tool_input, Mapping):
             return self.tool_input
         return {
@@ -201,14 +201,14 @@ class CallText(str):
         if self.fields_requiring_allow_pattern or not self.field:
             if ".." not in self.text_an_allow_pattern_must_match:
                 return None
-            plain = normalize_paths_with_parent_steps(self.input_an_allow_pattern_must_match)
+            plain = normalize_paths_with_parent_steps(self.input_fields_for_allow_pattern)
             return (
                 replace_surrogates(dump_tool_input_for_rules(plain))
-                if plain != self.input_an_allow_pattern_must_match
+                if plain != self.input_fields_for_allow_pattern
                 else None
             )
         is_path = self.field in PATH_FIELDS | ADDRESS_FIELDS
-        return next(iter(list_changed_normalized_path_or_url(self)), None) if is_path else None
+        return next(iter(list_normalized_form_if_changed(self)), None) if is_path else None
 
 
 class PatchText(CallText):
@@ -232,7 +232,7 @@ class PatchText(CallText):
         texts = [
             str(self),
             *targets,
-            *(resolved for target in targets for resolved in list_changed_normalized_path_or_url(target)),
+            *(resolved for target in targets for resolved in list_normalized_form_if_changed(target)),
             *self.symlink_target_paths,
         ]
         return tuple(dict.fromkeys(map(replace_surrogates, texts)))
@@ -242,7 +242,7 @@ class PatchText(CallText):
         if self.fields_requiring_allow_pattern:
             return super().normalized_allow_pattern_text
         plain = "\n".join(
-            next(iter(list_changed_normalized_path_or_url(target)), target) for target in self.split("\n")
+            next(iter(list_normalized_form_if_changed(target)), target) for target in self.split("\n")
         )
         return replace_surrogates(plain) if plain != self else None
 
@@ -306,14 +306,14 @@ def build_requested_call_text(tool: str, tool_input: Any, target: str) -> str:
     )
 
 
-def call_text_in_working_folder(text: str, folder: str | None) -> str:
+def copy_call_text_with_folder(text: str, folder: str | None) -> str:
     """Return the text of a call that is made in this working directory."""
     return text.copy_with_folder(folder) if isinstance(text, CallText) and folder else text
 
 
 def call_text_with_symlinks(text: str, reported: Any) -> str:
     """Return the text of a call with the links that `signalbox hook` found on the way to its paths, if it did."""
-    links = parse_reported_symlinks(reported)
+    links = parse_reported_symlinks_or_none(reported)
     return text.copy_with_symlinks(links) if isinstance(text, CallText) and links is not None else text
 
 
@@ -344,7 +344,7 @@ def does_allow_pattern_name_all_fields(text: str, pattern: str) -> bool:
     return all(re.escape(name) in pattern or name in pattern for name in text.fields_requiring_allow_pattern)
 
 
-def normalized_text_for_allow_rules(text: str) -> str | None:
+def changed_allow_text_or_none(text: str) -> str | None:
     """Return the text of a call that an allow pattern has to fit as well: without `..`; None where it has none."""
     return text.normalized_allow_pattern_text if isinstance(text, CallText) else None
 
@@ -382,17 +382,17 @@ def iterate_nested_strings(value: Any) -> Iterator[str]:
 
 def build_search_texts_from_large_json(packed: str) -> tuple[str, ...]:
     """Return all texts of an input, `packed` as JSON, as rules look at very many: without taking them one by one."""
-    lines = split_json_strings_into_lines(packed)
+    lines = join_json_strings_by_newline(packed)
     climbing = [
         line for line in lines.split("\n") if "/." in line or "./" in line or "//" in line or "\\.." in line
     ]
     if len(climbing) > MAX_CLIMBING_PATHS:
         return (UnsearchableText(packed),)
-    resolved = [plain for line in climbing for plain in list_changed_normalized_path_or_url(line)]
+    resolved = [plain for line in climbing for plain in list_normalized_form_if_changed(line)]
     return packed, JoinedTexts(lines), JoinedTexts("\n".join(resolved))
 
 
-def split_json_strings_into_lines(packed: str) -> str:
+def join_json_strings_by_newline(packed: str) -> str:
     """Return JSON with each of its strings on a line of its own, as it is without escapes."""
     # Neither of the two placeholders can occur: JSON writes every control character as an escape.
     lines = packed.replace("\\\\", "\0").replace('\\"', "\1").replace('"', "\n").replace("\1", '"')
@@ -405,13 +405,13 @@ def normalize_paths_with_parent_steps(value: Any) -> Any:
     """Return a value with those of its texts resolved that are paths and climb (`..`)."""
     if isinstance(value, str):
         climbs = ".." in _SEPARATORS.split(value) or _ADDRESS.match(value)
-        return next(iter(list_changed_normalized_path_or_url(value)), value) if climbs else value
+        return next(iter(list_normalized_form_if_changed(value)), value) if climbs else value
     if isinstance(value, dict):
         return {name: normalize_paths_with_parent_steps(part) for name, part in value.items()}
     return [normalize_paths_with_parent_steps(part) for part in value] if isinstance(value, list) else value
 
 
-def list_changed_normalized_path_or_url(path: str) -> list[str]:
+def list_normalized_form_if_changed(path: str) -> list[str]:
     """Return the path or address that a text means, where that is another text: without `.`, `..`, doubled slashes."""
     if (address := _ADDRESS.match(path)) is not None:
         return list_changed_normalized_url(*address.groups())

@@ -218,7 +218,7 @@ HARMLESS_OPTIONS: dict[str, frozenset[str]] = {
 }
 
 
-def is_dangerous_option(program: str, text: str) -> bool:
+def can_option_run_or_write(program: str, text: str) -> bool:
     """Say whether an option of a program names another program, settings or a file to write."""
     name = text.partition("=")[0]
     dangerous = DANGEROUS_OPTIONS.get(program, frozenset())

@@ -28,7 +28,7 @@ from coordinator.policy.rules.call_history import (
     TimedCall,
     remove_insignificant_input_fields,
 )
-from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.masking import mask_secrets_in_value
 
 MOST_EVENTS = 2_000  # of a session, looked at for one question
 MOST_ROWS = 400  # calls, or ends of calls, that are compared
@@ -62,8 +62,8 @@ def evaluate_history_conditions(needs: HistoryNeeds, moment: TimedCall) -> CallH
 def count_repetitions(repetition: Repetition, moment: TimedCall) -> int:
     """Return how often the call was made, this time included, or how often its session met its last error."""
     if repetition.kind == MARKED_RESULT:
-        return recent_suspicious_result_as_integer(moment, repetition.minutes)
-    count = count_same_calls if repetition.kind == SAME_CALL else count_same_errors
+        return has_recent_suspicious_result(moment, repetition.minutes)
+    count = count_same_calls if repetition.kind == SAME_CALL else count_repeats_of_last_error
     return count(moment, repetition.minutes, repetition.times)
 
 
@@ -88,7 +88,7 @@ def count_same_calls(moment: TimedCall, minutes: int, most: int) -> int:
     return max(count, 1)
 
 
-def recent_suspicious_result_as_integer(moment: TimedCall, minutes: int) -> int:
+def has_recent_suspicious_result(moment: TimedCall, minutes: int) -> int:
     """Return 1 where the session got a marked result in the minutes before the moment, else 0."""
     if not is_storable_text(moment.session_id):
         return 0
@@ -99,7 +99,7 @@ def recent_suspicious_result_as_integer(moment: TimedCall, minutes: int) -> int:
     return int(marked.exists())
 
 
-def count_same_errors(moment: TimedCall, minutes: int, most: int) -> int:
+def count_repeats_of_last_error(moment: TimedCall, minutes: int, most: int) -> int:
     """Return how often calls of the session failed with the error of the last call that ended; 0 where that did not."""
     key, count = None, 0
     for row in load_recent_session_events(moment, minutes, "post_tool"):
@@ -125,7 +125,7 @@ def build_error_comparison_key(row: SessionEvent) -> tuple[str, ...]:
 
 def dump_tool_input_as_stored(tool_input: Any) -> str:
     """Return an input as its event holds it."""
-    return msgspec.json.encode(mask_secrets(tool_input)).decode()
+    return msgspec.json.encode(mask_secrets_in_value(tool_input)).decode()
 
 
 def normalize_stored_input_for_comparison(stored: str | None) -> str:

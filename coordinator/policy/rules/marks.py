@@ -18,7 +18,7 @@ from coordinator.models import DangerMark, PermissionRequest
 from coordinator.models.marks import MarkGrade
 from coordinator.policy.requests.approvals import request_context, request_subject
 from coordinator.policy.rules import tool_kinds
-from coordinator.policy.rules.terms import Match, match_restricting_terms_to_call, parse_rule_terms
+from coordinator.policy.rules.terms import Match, assess_restricting_terms_match, parse_rule_terms
 from coordinator.policy.rules.tool_rules import compile_rule_pattern, matches_tool_name
 
 READ_UP_TO = 200_000  # characters of a call
@@ -128,7 +128,7 @@ def find_call_review_reasons(
         reasons.append(TOO_LONG)
     if folder and (
         (tool in WRITING and has_path_outside_folder(tool_input, folder))
-        or match_restricting_terms_to_call(WRITES_OUTSIDE, call).match == Match.YES
+        or assess_restricting_terms_match(WRITES_OUTSIDE, call).match == Match.YES
     ):
         reasons.append(OUTSIDE)
     if call.lifted_guards:

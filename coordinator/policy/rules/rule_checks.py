@@ -46,7 +46,7 @@ _GROUP_TOKEN = re.compile(r"\((?:\?:)?([A-Za-z0-9_:/=-]+(?:\|[A-Za-z0-9_:/=-]+)*
 _FILE_PATTERN = re.compile(r"\(\^\|/\)((?:[A-Za-z0-9_-]|\\\.)+)(\$?)")
 
 
-def list_rule_warnings(rules: Sequence[DecisionRule]) -> dict[int, list[str]]:
+def warnings_by_rule_number(rules: Sequence[DecisionRule]) -> dict[int, list[str]]:
     """Return what is doubtful about each rule, by its number; rules that are off are not looked at."""
     warnings: dict[int, list[str]] = {}
     for index, rule in enumerate(rules):
@@ -55,10 +55,10 @@ def list_rule_warnings(rules: Sequence[DecisionRule]) -> dict[int, list[str]]:
         rule_warnings = [
             warning
             for warning in (
-                explain_too_wide_allow_pattern(rule),
-                explain_too_wide_allow_folder(rule),
-                explain_rule_that_never_matches(rule),
-                explain_shadowing_earlier_rule(rule, rules[:index]),
+                wide_pattern_warning_or_empty(rule),
+                wide_folder_warning_or_empty(rule),
+                never_matching_warning_or_empty(rule),
+                shadowed_rule_warning_or_empty(rule, rules[:index]),
             )
             if warning
         ]
@@ -67,7 +67,7 @@ def list_rule_warnings(rules: Sequence[DecisionRule]) -> dict[int, list[str]]:
     return warnings
 
 
-def explain_too_wide_allow_pattern(rule: DecisionRule) -> str:
+def wide_pattern_warning_or_empty(rule: DecisionRule) -> str:
     """Return what a pattern that allows commands also allows after them; "" where it is nothing."""
     if (
         rule.verdict != ALLOW
@@ -80,7 +80,7 @@ def explain_too_wide_allow_pattern(rule: DecisionRule) -> str:
         expression = compile_rule_pattern(rule.pattern, True)
     except re2.error:
         return ""
-    sample = make_text_matching_pattern(rule.pattern)
+    sample = pattern_sample_text_or_none(rule.pattern)
     if sample is None or not expression.fullmatch(sample):
         return ""
     additions = dict.fromkeys(what for text, what in ADDITIONS if expression.fullmatch(sample + text))
@@ -89,7 +89,7 @@ def explain_too_wide_allow_pattern(rule: DecisionRule) -> str:
     return f"Behind the command, the pattern also fits {', '.join(additions)}. Say what the command runs instead."
 
 
-def explain_too_wide_allow_folder(rule: DecisionRule) -> str:
+def wide_folder_warning_or_empty(rule: DecisionRule) -> str:
     """Return which folder of a rule that allows holds far more than a project; "" where none does."""
     if rule.verdict != ALLOW:
         return ""
@@ -116,7 +116,7 @@ def base_folder_of_path_pattern(path: str) -> str:
     return re.sub(r"(/\*+)+$", "", path) or "/" if path.startswith(("/", "~")) else "."
 
 
-def explain_rule_that_never_matches(rule: DecisionRule) -> str:
+def never_matching_warning_or_empty(rule: DecisionRule) -> str:
     """Return why a rule can never match; "" where it can."""
     if rule.agents == ():
         return "It is for no agent, so it never matches."
@@ -138,15 +138,15 @@ def has_impossible_character_class(pattern: str) -> bool:
     return r"[^\s\S]" in pattern or r"[^\S\s]" in pattern or r"[^\w\W]" in pattern
 
 
-def explain_shadowing_earlier_rule(rule: DecisionRule, earlier: Sequence[DecisionRule]) -> str:
+def shadowed_rule_warning_or_empty(rule: DecisionRule, earlier: Sequence[DecisionRule]) -> str:
     """Return which earlier rule decides every call that a rule could; "" where none does."""
     for other in earlier:
-        if not other.is_off and is_deciding_all_calls_of_rule(other, rule):
+        if not other.is_off and is_earlier_rule_shadowing_rule(other, rule):
             return f"Rule {other.number} decides every call that this one could, so this one never does."
     return ""
 
 
-def is_deciding_all_calls_of_rule(other: DecisionRule, rule: DecisionRule) -> bool:
+def is_earlier_rule_shadowing_rule(other: DecisionRule, rule: DecisionRule) -> bool:
     """Say whether a rule matches whatever another one matches, as far as that is certain."""
     if other.agents is not None and (rule.agents is None or not set(rule.agents) <= set(other.agents)):
         return False
@@ -186,7 +186,7 @@ def list_tools_named_by_rule(rule: DecisionRule) -> list[str]:
 # --- a text that a pattern fits ---------------------------------------------------------------------------
 
 
-def make_text_matching_pattern(pattern: str) -> str | None:
+def pattern_sample_text_or_none(pattern: str) -> str | None:
     """Return a short text that a pattern fits; None for a pattern of which none can be made."""
     try:
         parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
@@ -213,7 +213,7 @@ def iterate_sample_text_pieces(parts: Any, budget: list[int]) -> Iterator[str]:
         elif name == "ANY":
             yield "a"
         elif name == "IN":
-            yield pick_character_of_regex_class(value)
+            yield require_character_of_regex_class(value)
         elif name in {"MAX_REPEAT", "MIN_REPEAT"}:
             least, _, repeated = value
             for _time in range(min(max(least, 1), 50)):
@@ -226,7 +226,7 @@ def iterate_sample_text_pieces(parts: Any, budget: list[int]) -> Iterator[str]:
             raise ValueError(name)
 
 
-def pick_character_of_regex_class(items: Any) -> str:
+def require_character_of_regex_class(items: Any) -> str:
     """Return a character of a class; letters before others."""
     kinds = [str(kind) for kind, _ in items]
     if "NEGATE" in kinds:
@@ -245,7 +245,7 @@ def pick_character_of_regex_class(items: Any) -> str:
 # --- the same in terms ------------------------------------------------------------------------------------
 
 
-def convert_pattern_rule_to_terms(rule: DecisionRule) -> DecisionRule | None:
+def rule_in_terms_or_none(rule: DecisionRule) -> DecisionRule | None:
     """Return a rule that denies or asks, with a plain pattern said in terms; None where that cannot be done.
 
     Patterns of words of commands (`git (push|tag)`, `rm -rf|npm publish`) and of names of files (`(^|/)\\.env`) can.
@@ -256,7 +256,7 @@ def convert_pattern_rule_to_terms(rule: DecisionRule) -> DecisionRule | None:
     changed = None
     if tools and all(tool in TOOLS and TOOLS[tool].is_command for tool in tools):
         lines = [
-            convert_regex_to_command_term(part) for part in split_top_level_regex_alternatives(rule.pattern)
+            regex_command_term_or_empty(part) for part in split_top_level_regex_alternatives(rule.pattern)
         ]
         changed = replace(rule, pattern="", runs="\n".join(lines)) if all(lines) else None
     elif tools and all(tool in TOOLS and TOOLS[tool].use for tool in tools):
@@ -282,7 +282,7 @@ def split_top_level_regex_alternatives(pattern: str) -> list[str]:
     return parts
 
 
-def convert_regex_to_command_term(part: str) -> str:
+def regex_command_term_or_empty(part: str) -> str:
     """Return an alternative as a line of programs, words and options; "" where it is more than that."""
     words: list[str] = []
     for piece in part.removeprefix("^").replace(r"\b", "").replace(r"\s+", " ").replace(" +", " ").split():

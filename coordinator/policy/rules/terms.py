@@ -44,7 +44,7 @@ from coordinator.calls.tools import SOURCE_TYPES
 from coordinator.calls.wrappers import has_only_harmless_options
 from coordinator.errors import UnprocessableRequest
 from coordinator.policy.rules.call_history import NEW_HOSTS
-from coordinator.policy.rules.command_words import is_dangerous_option
+from coordinator.policy.rules.command_words import can_option_run_or_write
 
 MOST_LINES = 100  # of one kind in one rule
 LONGEST_LINE = 300  # characters
@@ -246,7 +246,7 @@ def replace_numbers_with_hash_sign(text: str) -> str:
 # --- rules that restrict ----------------------------------------------------------------------------------
 
 
-def match_restricting_terms_to_call(
+def assess_restricting_terms_match(
     terms: RuleTerms, call: CallDescription, known_hosts: Collection[str] = ()
 ) -> TermsMatch:
     """Return how a call fits the terms of a rule that restricts: each kind that has lines must fit.
@@ -259,9 +259,9 @@ def match_restricting_terms_to_call(
     if terms.paths:
         restricted.append(match_path_terms(terms.paths, call))
     if terms.hosts or terms.has_new_hosts:
-        restricted.append(match_host_terms(terms, call, known_hosts))
+        restricted.append(assess_host_terms_match(terms, call, known_hosts))
     if terms.folders:
-        restricted.append(match_folder_terms(terms.folders, call))
+        restricted.append(assess_folder_terms_match(terms.folders, call))
     if not restricted:
         return TermsMatch(Match.NO)
     worst = min(terms_match.match for terms_match in restricted)
@@ -273,9 +273,9 @@ def match_restricting_terms_to_call(
     )
 
 
-def match_folder_terms(folders: Sequence[str], call: CallDescription) -> TermsMatch:
+def assess_folder_terms_match(folders: Sequence[str], call: CallDescription) -> TermsMatch:
     """Return whether a part of a call may run in one of the folders."""
-    return select_best_matches(
+    return build_best_terms_match(
         (
             (Match.MAYBE, "the working directory, which is not known")
             if used_folder is None
@@ -293,7 +293,7 @@ def is_folder_below_patterns(folders: Sequence[str], folder: str, *, folds_case:
     return any(is_path_below(path, pattern, None, folds_case=folds_case) for pattern in folders)
 
 
-def select_best_matches(results: Iterable[tuple[Match, str]]) -> TermsMatch:
+def build_best_terms_match(results: Iterable[tuple[Match, str]]) -> TermsMatch:
     """Return the best of the matches, with the parts that are as good."""
     listed = [(match, part) for match, part in results if match]
     best = max((match for match, _ in listed), default=Match.NO)
@@ -308,7 +308,7 @@ def match_command_terms(terms: RuleTerms, call: CallDescription) -> TermsMatch:
     ]
     if terms.lifts_guards:
         results += [(Match.YES, name) for name in sorted(call.lifted_guards)]
-    return select_best_matches(results)
+    return build_best_terms_match(results)
 
 
 def match_command_term(term: CommandTerm, command: SimpleCommand) -> Match:
@@ -322,9 +322,9 @@ def match_command_term(term: CommandTerm, command: SimpleCommand) -> Match:
         return Match.NO
     parsed = command.parsed_arguments
     result = min(
-        match_command_operands(term.words, parsed),
+        assess_command_operands_match(term.words, parsed),
         match_required_options(term.options, parsed),
-        match_environment_assignments(term, command),
+        assess_environment_assignments_match(term, command),
     )
     if result and term.has_no_other_words and len(parsed.list_operands()) > len(term.words):
         # One of them may be the value of an option, or be no word at all.
@@ -333,7 +333,7 @@ def match_command_term(term: CommandTerm, command: SimpleCommand) -> Match:
     return result
 
 
-def match_command_operands(expected: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:
+def assess_command_operands_match(expected: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:
     """Return whether the operands begin with the wanted words. A word behind an unknown option may be its value."""
     result, index = Match.YES, 0
     for item in parsed.items:
@@ -342,7 +342,7 @@ def match_command_operands(expected: Sequence[tuple[str, ...]], parsed: ParsedAr
         if item.kind != OPERAND:
             continue
         text = item.word.text
-        if text is None or item.word.has_deceptive_characters:
+        if text is None or item.word.has_blank_or_hidden_characters:
             return Match.MAYBE
         if any(matches_command_word(text, wanted_word, folds_case=True) for wanted_word in expected[index]):
             index += 1
@@ -393,7 +393,7 @@ def is_option_or_abbreviation(text: str, option: str) -> bool:
     return option.startswith("--") and len(text) > len("--x") and option.startswith(text)
 
 
-def match_environment_assignments(term: CommandTerm, command: SimpleCommand) -> Match:
+def assess_environment_assignments_match(term: CommandTerm, command: SimpleCommand) -> Match:
     given_assignments = dict(command.assignments)
     result = Match.YES
     for name, pattern in term.assignments:
@@ -410,29 +410,29 @@ def match_environment_assignments(term: CommandTerm, command: SimpleCommand) -> 
 def match_path_terms(terms: Sequence[PathTerm], call: CallDescription) -> TermsMatch:
     excluded = [term for term in terms if term.excludes]
     positive_terms = [term for term in terms if not term.excludes] or [PathTerm(frozenset(), "*")]
-    return select_best_matches(
-        (match_path_term(term, path, call.folder), path.path or path.text)
+    return build_best_terms_match(
+        (assess_path_term_match(term, path, call.folder), path.path or path.text)
         for path in call.paths
         if not any(does_path_term_cover_use(term, path, call.folder) for term in excluded)
         for term in positive_terms
     )
 
 
-def match_path_term(term: PathTerm, use: PathUse, folder: str | None) -> Match:
+def assess_path_term_match(term: PathTerm, use: PathUse, folder: str | None) -> Match:
     """Return whether a path may be one of those that a line means, and is used so."""
-    path_match = match_path_pattern(term.pattern, use, folder)
+    path_match = assess_path_pattern_match(term.pattern, use, folder)
     if path_match and term.uses and not any(use.use in _RESTRICTED_USES[term_use] for term_use in term.uses):
         return Match.MAYBE if use.use == TOUCH else Match.NO  # a program of which nobody knows what it does
     return path_match
 
 
-def match_path_pattern(pattern: str, use: PathUse, folder: str | None) -> Match:
+def assess_path_pattern_match(pattern: str, use: PathUse, folder: str | None) -> Match:
     if use.path is None:
         return match_unknown_path(pattern, use, folder)
     path = replace_home_with_tilde(use.path)
     if pattern in {OUTSIDE, INSIDE}:
-        return match_inside_or_outside_folder(pattern, path, folder)
-    base = make_path_pattern_absolute(pattern, folder)
+        return assess_inside_or_outside_match(pattern, path, folder)
+    base = absolute_path_pattern_or_none(pattern, folder)
     # Everything below a folder is deleted with it.
     is_deleted = use.use == DELETE and base is not None and is_in_folder(base.casefold(), path.casefold())
     if is_deleted or is_path_below(path, pattern, folder, folds_case=True):
@@ -445,7 +445,7 @@ def match_path_pattern(pattern: str, use: PathUse, folder: str | None) -> Match:
     return Match.NO
 
 
-def match_inside_or_outside_folder(side: str, path: str, folder: str | None) -> Match:
+def assess_inside_or_outside_match(side: str, path: str, folder: str | None) -> Match:
     """Return whether a path is inside or outside of the working directory."""
     if folder is None:
         return Match.MAYBE
@@ -527,14 +527,14 @@ def match_unknown_path(pattern: str, use: PathUse, folder: str | None) -> Match:
             if pattern == INSIDE
             else Match.NO
         )
-    base = make_path_pattern_absolute(pattern, folder)
+    base = absolute_path_pattern_or_none(pattern, folder)
     if base is None:
         return Match.MAYBE
     base = re.split(r"[*?]", base.casefold())[0].rstrip("/") or "/"
     return Match.MAYBE if is_in_folder(base, prefix) or is_in_folder(prefix, base) else Match.NO
 
 
-def make_path_pattern_absolute(pattern: str, folder: str | None) -> str | None:
+def absolute_path_pattern_or_none(pattern: str, folder: str | None) -> str | None:
     """Return a pattern as an absolute one; None for a name, which may be anywhere."""
     if pattern.startswith(("/", "~")):
         return replace_home_with_tilde(pattern)
@@ -560,7 +560,7 @@ def is_path_below(path: str, pattern: str, folder: str | None, *, folds_case: bo
             )
             for start in starts
         )
-    base = make_path_pattern_absolute(pattern, folder)
+    base = absolute_path_pattern_or_none(pattern, folder)
     if base is None:
         return False
     if base == "/":
@@ -572,12 +572,14 @@ def is_path_below(path: str, pattern: str, folder: str | None, *, folds_case: bo
     )
 
 
-def match_host_terms(terms: RuleTerms, call: CallDescription, known_hosts: Collection[str]) -> TermsMatch:
+def assess_host_terms_match(
+    terms: RuleTerms, call: CallDescription, known_hosts: Collection[str]
+) -> TermsMatch:
     excluded = [term for term in terms.hosts if term.excludes]
     named = [term for term in terms.hosts if not term.excludes]
     anything = HostTerm("*")
     positive_terms = named or ([] if terms.has_new_hosts else [anything])
-    return select_best_matches(
+    return build_best_terms_match(
         (match_host_term(term, address), address.host or address.text)
         for address in call.addresses
         if address.host is None or not any(match_host_term(term, address) for term in excluded)
@@ -606,7 +608,7 @@ def covers_call(terms: RuleTerms, call: CallDescription) -> bool:
         return False  # it is for rules that restrict
     if not (call.commands or call.paths or call.addresses):
         return False
-    if terms.folders and not do_folder_terms_cover_call(terms.folders, call):
+    if terms.folders and not is_call_within_folder_terms(terms.folders, call):
         return False
     if call.runs_outside_agent_folder and not terms.folders:
         return False  # `inside` would be the folder that the call chose
@@ -619,7 +621,7 @@ def covers_call(terms: RuleTerms, call: CallDescription) -> bool:
     )
 
 
-def do_folder_terms_cover_call(folders: Sequence[str], call: CallDescription) -> bool:
+def is_call_within_folder_terms(folders: Sequence[str], call: CallDescription) -> bool:
     """Say whether the call, and each of its commands, runs in one of the folders."""
     return all(
         used_folder is not None and is_folder_below_patterns(folders, used_folder)
@@ -646,7 +648,7 @@ def do_command_terms_cover_command(terms: Sequence[CommandTerm], command: Simple
 
 def is_shell_word_unambiguous(word: ShellWord) -> bool:
     """Say whether a word is known, and none of the files that its pattern means can be taken for an option."""
-    if word.text is None or word.has_deceptive_characters:
+    if word.text is None or word.has_blank_or_hidden_characters:
         return False
     return not (word.is_pattern and word.text[:1] in {"*", "?", "[", "-"})
 
@@ -744,7 +746,7 @@ def is_option_covered(term: CommandTerm, program: str, item: Argument, parsed: P
         return True  # the folder is a path of the call
     if not term.allows_any_option:
         return False
-    return not is_dangerous_option(program.lower(), text)
+    return not can_option_run_or_write(program.lower(), text)
 
 
 def is_option_value_covered(term: CommandTerm, item: Argument, parsed: ParsedArguments) -> bool:
@@ -772,7 +774,7 @@ def is_option_value_covered(term: CommandTerm, item: Argument, parsed: ParsedArg
 
 def do_path_terms_cover_use(terms: Sequence[PathTerm], use: PathUse, folder: str | None) -> bool:
     """Say whether a path is covered. Without a line of paths, what is in the working directory is."""
-    if use.path is None or any(match_path_term(term, use, folder) for term in terms if term.excludes):
+    if use.path is None or any(assess_path_term_match(term, use, folder) for term in terms if term.excludes):
         return False
     if use.is_recursive and (folder is None or is_in_folder(folder, use.path)):
         return False  # `.env` is in the project's own folder, and would be read
@@ -793,9 +795,9 @@ def does_path_term_cover_use(term: PathTerm, use: PathUse, folder: str | None) -
     if use.is_redirection and use.use == WRITE and not term.excludes and WRITE not in term.uses:
         return False  # whatever is printed can be written there: the line must say so
     if term.pattern in {OUTSIDE, INSIDE}:
-        return match_path_pattern(term.pattern, use, folder) == Match.YES
+        return assess_path_pattern_match(term.pattern, use, folder) == Match.YES
     is_name = "/" not in term.pattern and not term.pattern.startswith("~") and term.pattern != "*"
-    if is_name and (use.is_below or match_path_pattern(INSIDE, use, folder) != Match.YES):
+    if is_name and (use.is_below or assess_path_pattern_match(INSIDE, use, folder) != Match.YES):
         return False  # a name is one below the working directory; which files a pattern means is not known
     return is_path_below(replace_home_with_tilde(use.path), term.pattern, folder, folds_case=False)
 
@@ -804,7 +806,7 @@ def is_guarded_path_use(use: PathUse, folder: str | None) -> bool:
     """Say whether a path may hold credentials, or settings by which an agent or Signalbox is guarded."""
     if use.is_below and any(step.startswith(".") and GLOB_SIGNS.search(step) for step in use.text.split("/")):
         return True
-    return any(match_path_pattern(pattern, use, folder) for pattern in GUARDED_PATHS)
+    return any(assess_path_pattern_match(pattern, use, folder) for pattern in GUARDED_PATHS)
 
 
 def names_guarded_path(term: PathTerm, use: PathUse) -> bool:

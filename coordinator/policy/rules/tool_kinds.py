@@ -46,7 +46,7 @@ def expand_tool_kinds(names: str) -> list[str]:
     """Return the same with the tools of each kind in the kind's place; a kind that there is not stays as it is."""
     tools: list[str] = []
     for name in split_rule_tool_names(names):
-        kind = KINDS.get(parse_tool_kind(name) or "")
+        kind = KINDS.get(tool_kind_name_or_none(name) or "")
         tools += kind.tools if kind is not None else (name,)
     return tools
 
@@ -56,9 +56,9 @@ def find_unknown_tool_kinds(names: str) -> list[str]:
     return [
         name
         for name in split_rule_tool_names(names)
-        if (kind := parse_tool_kind(name)) is not None and kind not in KINDS
+        if (kind := tool_kind_name_or_none(name)) is not None and kind not in KINDS
     ]
 
 
-def parse_tool_kind(name: str) -> str | None:
+def tool_kind_name_or_none(name: str) -> str | None:
     return name.removeprefix(PREFIX).strip() if name.startswith(PREFIX) else None

@@ -27,7 +27,7 @@ import re2
 
 from coordinator.calls.tools import TOOLS
 from coordinator.errors import UnprocessableRequest
-from coordinator.mcp.servers.names import PREFIX, find_server_prefix_of_call, is_prefix_of_other_server_calls
+from coordinator.mcp.servers.names import PREFIX, is_prefix_of_other_server_calls, server_call_prefix_or_empty
 from coordinator.models import ToolRule
 from coordinator.models.rules import RuleVerdict
 from coordinator.policy.grants import access, managed
@@ -45,9 +45,9 @@ from coordinator.policy.rules.call_text import (
     CallText,
     JoinedTexts,
     UnsearchableText,
+    changed_allow_text_or_none,
     does_allow_pattern_name_all_fields,
     has_guard_lifting_field,
-    normalized_text_for_allow_rules,
     text_for_allow_rules,
     texts_for_deny_rules,
 )
@@ -134,8 +134,8 @@ class DecisionRule:
     ) -> bool:
         """Say whether the rule matches this call of that agent program ("" where nobody knows which).
 
-        `server` is what calls of its server's tools begin with (mcp.servers.names.find_server_prefix_of_call), "" where
-        that is not known.
+        `server` is what calls of its server's tools begin with (mcp.servers.names.server_call_prefix_or_empty), ""
+        where that is not known.
         """
         if self.is_off or (self.agents is not None and agent_id not in self.agents):
             return False
@@ -177,32 +177,32 @@ class DecisionRule:
             # What lets a call go on looks at the text that names it alone.
             is_named = not self.pattern or pattern_found_in_text(str(text), self.pattern)
             return is_named and (not self.has_terms or self.covers_call(text, tool))
-        return bool(self.match_restricting_rule_to_call(text, tool).match)
+        return bool(self.assess_restricting_rule_match(text, tool).match)
 
     def covers_call(self, text: str, tool: str) -> bool:
         """Say whether every part of a call is covered by the rule's terms."""
         if not isinstance(text, CallText):
             return False
-        real = text.describe_call_on_real_paths(tool)
+        real = text.real_path_description_or_none(tool)
         return terms.covers_call(self.parsed_terms, text.describe_call(tool)) and (
             real is None or terms.covers_call(self.parsed_terms, real)
         )
 
-    def match_restricting_rule_to_call(self, text: str, tool: str) -> TermsMatch:
+    def assess_restricting_rule_match(self, text: str, tool: str) -> TermsMatch:
         """Return whether the rule, which denies or asks, matches a call, and which parts of it.
 
         MAYBE: it counts as a match because a part cannot be read.
         """
-        by_pattern = self.match_restricting_pattern_to_call(text, tool)
+        by_pattern = self.assess_restricting_pattern_match(text, tool)
         if not self.has_terms or not by_pattern.match:
             return by_pattern
         by_terms = UNDESCRIBED
         if isinstance(text, CallText):
-            calls = [text.describe_call(tool), text.describe_call_on_real_paths(tool)]
+            calls = [text.describe_call(tool), text.real_path_description_or_none(tool)]
             hosts = history_of_call_text(text).known_hosts
             by_terms = max(
                 (
-                    terms.match_restricting_terms_to_call(self.parsed_terms, call, hosts)
+                    terms.assess_restricting_terms_match(self.parsed_terms, call, hosts)
                     for call in calls
                     if call is not None
                 ),
@@ -212,7 +212,7 @@ class DecisionRule:
             return TermsMatch(Match.NO)
         return min(by_terms, by_pattern, key=lambda found: found.match)
 
-    def match_restricting_pattern_to_call(self, text: str, tool: str) -> TermsMatch:
+    def assess_restricting_pattern_match(self, text: str, tool: str) -> TermsMatch:
         """Return whether the pattern of a rule that denies or asks is found in a call."""
         if not self.pattern:
             return TermsMatch(Match.YES)
@@ -241,7 +241,7 @@ class DecisionRule:
         if not expression.fullmatch(allow_text):
             return False
         # `/srv/.*` is written for what is below /srv, where /srv/../etc is not.
-        resolved = normalized_text_for_allow_rules(text)
+        resolved = changed_allow_text_or_none(text)
         if resolved is not None and r"\.\." not in self.pattern and not expression.fullmatch(resolved):
             return False
         real_paths = text.symlink_target_paths if isinstance(text, CallText) else ()
@@ -445,16 +445,16 @@ def decision_rule_from_row(row: ToolRule, number: int) -> DecisionRule:
     )
 
 
-def decision_rule_as_values(rule: DecisionRule) -> list[Any]:
+def decision_rule_as_value_list(rule: DecisionRule) -> list[Any]:
     """Return what a rule says. One without terms has the values that it had before rules had any."""
     values = [getattr(rule, name) for name in DecisionRule.__slots__ if name not in TERM_FIELDS]
     terms_of_rule = {name: value for name in sorted(TERM_FIELDS) if (value := getattr(rule, name))}
     return [*values, *([terms_of_rule] if terms_of_rule else [])]
 
 
-def tool_rules_version(rules: Iterable[DecisionRule]) -> str:
+def digest_tool_rules(rules: Iterable[DecisionRule]) -> str:
     """Return a short text that two lists of rules share exactly when they are the same."""
-    packed = json.dumps([decision_rule_as_values(rule) for rule in rules])
+    packed = json.dumps([decision_rule_as_value_list(rule) for rule in rules])
     return hashlib.sha256(packed.encode()).hexdigest()[:16]
 
 
@@ -468,7 +468,7 @@ def find_history_needs_of_rules(
     servers: Iterable[str] = (),
 ) -> HistoryNeeds:
     """Return what must be known of the time before a call for the first rule that fits to be found."""
-    server, needs = find_server_prefix_of_call(tool, servers), HistoryNeeds()
+    server, needs = server_call_prefix_or_empty(tool, servers), HistoryNeeds()
     for rule in rules:
         try:
             repetition = rule.parsed_repetition_condition
@@ -497,7 +497,7 @@ def history_of_call_text(text: str) -> CallHistory:
     return (text.history if isinstance(text, CallText) else None) or NO_HISTORY
 
 
-def decide_by_tool_rules(
+def tool_ruling_or_no_opinion(
     rules: Sequence[DecisionRule],
     tool: str,
     text: str,
@@ -511,12 +511,12 @@ def decide_by_tool_rules(
     `program` is the agent program that makes the call; a rule that names one fits no call of which it is not known.
     `servers` are the registered MCP servers, by which is known whose tool it is.
     """
-    server = find_server_prefix_of_call(tool, servers)
+    server = server_call_prefix_or_empty(tool, servers)
     for rule in rules:
         try:
             fits = rule.matches_call(tool, text, agent_id, program, server)
             if fits:
-                return ruling_of_matching_rule(rule, explain_repetition_or_unreadable_match(rule, tool, text))
+                return ruling_of_matching_rule(rule, match_explanation_or_empty(rule, tool, text))
         except (re2.error, UnprocessableRequest):
             return ruling_for_unreadable_rule(rule)
     return NO_OPINION
@@ -527,12 +527,12 @@ def list_call_parts_matched_by_rule(rule: DecisionRule, tool: str, text: str) ->
     if rule.verdict not in {DENY, ASK}:
         return ()
     try:
-        return rule.match_restricting_rule_to_call(text, tool).parts[:MOST_PARTS_SHOWN]
+        return rule.assess_restricting_rule_match(text, tool).parts[:MOST_PARTS_SHOWN]
     except (re2.error, UnprocessableRequest):
         return ()
 
 
-def explain_repetition_or_unreadable_match(rule: DecisionRule, tool: str, text: str) -> str:
+def match_explanation_or_empty(rule: DecisionRule, tool: str, text: str) -> str:
     """Return which part of a call cannot be read, where the rule matches it for that; "" else."""
     if rule.verdict not in {DENY, ASK}:
         return ""
@@ -540,7 +540,7 @@ def explain_repetition_or_unreadable_match(rule: DecisionRule, tool: str, text: 
         return f"This is the {repetition}."
     if not (rule.has_terms or rule.matches_unreadable):
         return ""
-    restriction = rule.match_restricting_rule_to_call(text, tool)
+    restriction = rule.assess_restricting_rule_match(text, tool)
     if restriction.match != Match.MAYBE:
         return ""
     shown_matches = [
@@ -569,7 +569,7 @@ def strictest_ruling_for_partial_call(
     rules: Sequence[DecisionRule], call: PartialCall, servers: Iterable[str] = ()
 ) -> Ruling:
     """Return the strictest that the rules may say of a call of which not all is known."""
-    worst, server = NO_OPINION, find_server_prefix_of_call(call.tool or "", servers)
+    worst, server = NO_OPINION, server_call_prefix_or_empty(call.tool or "", servers)
     for rule in rules:
         try:
             fits = rule.can_match_partial_call(call, server)
@@ -616,7 +616,7 @@ class ApplicableGrants:
         return self.managed.decide_call_by_grants(self.policy, tool, agent_id, now)
 
 
-def load_applicable_grants(calls: Iterable[tuple[str, str]], now: datetime) -> ApplicableGrants:
+def load_grants_for_calls(calls: Iterable[tuple[str, str]], now: datetime) -> ApplicableGrants:
     """Return the grants for these tools and agents, in one query."""
     servers_managed = managed.load_managed_servers(now)
     servers_by_call = [

@@ -42,10 +42,10 @@ from coordinator.policy.rules.terms import (
     SAFE_VARIABLES,
     Match,
     RuleTerms,
+    assess_restricting_terms_match,
     covers_call,
     is_shell_word_unambiguous,
     list_options_passed_after_dashes,
-    match_restricting_terms_to_call,
     parse_rule_terms,
     replace_numbers_with_hash_sign,
 )
@@ -107,10 +107,10 @@ class CallTerms:
     def deserialize_call_terms(cls, values: Any) -> CallTerms:
         return cls(*values)
 
-    def serialize_call_terms(self) -> list[Any]:
+    def serialize_call_terms_as_list(self) -> list[Any]:
         return [self.commands, self.touches, self.reaches, self.folders, self.inside]
 
-    def merge_call_terms(self, other: CallTerms) -> None:
+    def extend_with_call_terms(self, other: CallTerms) -> None:
         """Take in what covers another call."""
         for words, options in other.commands.items():
             append_missing_items(self.commands.setdefault(words, []), options)
@@ -127,14 +127,14 @@ class CallTerms:
             or len(self.commands) > MOST_LINES
             or any(
                 len(line) > LONGEST_LINE
-                for line in (*self.list_command_term_lines(), *self.list_path_term_lines())
+                for line in (*self.format_command_term_lines(), *self.format_path_term_lines())
             )
         )
 
-    def list_command_term_lines(self) -> list[str]:
+    def format_command_term_lines(self) -> list[str]:
         return [" ".join([words, *sorted(options)]) for words, options in sorted(self.commands.items())]
 
-    def list_path_term_lines(self) -> list[str]:
+    def format_path_term_lines(self) -> list[str]:
         lines = [f"{IN_FOLDER}{folder}" for folder in sorted(self.folders)]
         positive = sorted(line for line in self.touches if not line.startswith("!"))
         excluded = {line for line in self.touches if line.startswith("!")}
@@ -144,11 +144,11 @@ class CallTerms:
             excluded -= {ENVIRONMENT_FILES}
         return [*lines, *positive, *sorted(excluded)]
 
-    def parse_call_terms_as_rule_terms(self) -> RuleTerms:
+    def convert_to_rule_terms(self) -> RuleTerms:
         """Return the terms as rules read them. Raises UnprocessableRequest."""
         return parse_rule_terms(
-            "\n".join(self.list_command_term_lines()),
-            "\n".join(self.list_path_term_lines()),
+            "\n".join(self.format_command_term_lines()),
+            "\n".join(self.format_path_term_lines()),
             "\n".join(sorted(self.reaches)),
         )
 
@@ -175,7 +175,7 @@ def reason_against_permanent_allow(call: CallDescription) -> str:
     if call.lifted_guards:
         return "it leaves its agent's sandbox"
     for terms in (NEVER_ALLOWED, NEVER_TOUCHED):
-        restricted = match_restricting_terms_to_call(terms, call)
+        restricted = assess_restricting_terms_match(terms, call)
         if restricted.match:
             does = "runs" if terms is NEVER_ALLOWED else "touches"
             return f"it {does} {restricted.parts[0]}" if restricted.parts else "it may do harm"
@@ -187,8 +187,8 @@ def can_suggest_rule_from_call(call: CallDescription) -> bool:
     return (
         not reason_against_permanent_allow(call)
         and not any(command.has_code for command in call.commands)
-        and match_restricting_terms_to_call(NEVER_LEARNT, call).match == Match.NO
-        and match_restricting_terms_to_call(DELETES_OUTSIDE, call).match == Match.NO
+        and assess_restricting_terms_match(NEVER_LEARNT, call).match == Match.NO
+        and assess_restricting_terms_match(DELETES_OUTSIDE, call).match == Match.NO
         and all(can_suggest_allowing_command(command) for command in call.commands)
     )
 
@@ -197,7 +197,7 @@ def can_suggest_allowing_command(command: SimpleCommand) -> bool:
     """Say whether a command is of a kind that suggestions may allow, with its own words at least."""
     if command.is_transparent or not command.words:
         return are_command_variables_harmless(command)
-    return generalizable_command_head(command) != ""
+    return generalizable_head_or_empty(command) != ""
 
 
 # --- generalising -----------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def generalize_call(tool: str, call: CallDescription, *, is_chosen: bool = False
     if call.folder is None or is_windows_path(call.folder):
         return None
     terms = CallTerms(folders=[replace_home_with_tilde(call.folder)])
-    touches = list(iterate_path_rule_lines(call, call.folder, is_chosen=is_chosen))
+    touches = list(iterate_lines_covering_paths(call, call.folder, is_chosen=is_chosen))
     terms.touches = list(dict.fromkeys(line for line in touches if line))
     terms.inside = sorted({use.use for use in call.paths if is_path_in_working_directory(use, call.folder)})
     terms.reaches = sorted({address.host or "" for address in call.addresses})
@@ -237,7 +237,7 @@ def add_command_terms_or_return_false(terms: CallTerms, call: CallDescription, f
         if not command.words or (command.program == "cd" and not command.assignments):
             continue
         if command.is_transparent and command.has_program_from_system_path:
-            variables += list_command_variables(command)
+            variables += list_significant_assignments(command)
             continue
         words, options = build_command_rule_line_parts(command.without_wrapped_command(), folder)
         if not words:
@@ -250,7 +250,7 @@ def add_command_terms_or_return_false(terms: CallTerms, call: CallDescription, f
 def are_terms_valid_and_cover_call(terms: CallTerms, call: CallDescription) -> bool:
     """Say whether terms can be written as lines of a rule, and cover the call that they were made from."""
     try:
-        return covers_call(terms.parse_call_terms_as_rule_terms(), call)
+        return covers_call(terms.convert_to_rule_terms(), call)
     except UnprocessableRequest:
         return False
 
@@ -272,9 +272,9 @@ def name_command_activity(line: str) -> str:
     """Return what a command does, so that commands that do alike are suggested together; "" for looking."""
     words = [word for word in line.split() if "=" not in word]
     program, operands = words[0].rpartition("/")[2], [word for word in words[1:] if not word.startswith("-")]
-    if find_recognized_command_prefix(program, operands, command_words.READING | command_words.STARTING):
+    if recognized_command_prefix_or_empty(program, operands, command_words.READING | command_words.STARTING):
         return ""
-    head = find_recognized_command_prefix(program, operands, command_words.CHECKING)
+    head = recognized_command_prefix_or_empty(program, operands, command_words.CHECKING)
     if head in command_words.CHANGING:
         return "changing"
     return "checking" if head else program
@@ -290,14 +290,16 @@ def is_host_allowed_in_suggestion(tool: str, host: str, *, is_chosen: bool) -> b
 # --- paths ------------------------------------------------------------------------------------------------
 
 
-def iterate_path_rule_lines(call: CallDescription, folder: str, *, is_chosen: bool) -> Iterator[str | None]:
+def iterate_lines_covering_paths(
+    call: CallDescription, folder: str, *, is_chosen: bool
+) -> Iterator[str | None]:
     """Yield the lines that cover the paths of a call: "" for what needs none, None for what no line may cover."""
     is_writing = any(use.use not in {READ, LIST, TOUCH} and not use.is_redirection for use in call.paths)
     if call.paths:
         yield HIDDEN_FILES if is_writing else ENVIRONMENT_FILES
     for use in call.paths:
         if not is_path_in_working_directory(use, folder):
-            yield build_path_rule_line(use, folder, is_chosen=is_chosen)
+            yield narrowest_path_term_or_none(use, folder, is_chosen=is_chosen)
 
 
 def is_path_in_working_directory(use: PathUse, folder: str) -> bool:
@@ -309,7 +311,7 @@ def is_path_in_working_directory(use: PathUse, folder: str) -> bool:
     )
 
 
-def build_path_rule_line(use: PathUse, folder: str, *, is_chosen: bool) -> str | None:
+def narrowest_path_term_or_none(use: PathUse, folder: str, *, is_chosen: bool) -> str | None:
     """Return the narrowest line for a path and other files in its folder; None for a path that may not be allowed."""
     if use.path is None or use.use not in {READ, LIST, WRITE}:
         return None  # what is done with it is not known, so a line for it would let it be written as well
@@ -339,14 +341,14 @@ def is_hidden(path: str, folder: str) -> bool:
 
 def build_command_rule_line_parts(command: SimpleCommand, folder: str) -> tuple[str, list[str]]:
     """Return the words and the options of a line that covers a command; no words where none may."""
-    head = generalizable_command_head(command)
+    head = generalizable_head_or_empty(command)
     if (
         not head
         or not all(map(is_shell_word_unambiguous, command.words))
         or not is_system_or_project_program(command, folder)
     ):
         return "", []
-    variables = list_command_variables(command)
+    variables = list_significant_assignments(command)
     parsed = command.parsed_arguments
     passed_options = list_options_passed_after_dashes((command.program or "").lower(), parsed)
     texts = [
@@ -374,7 +376,7 @@ def build_command_rule_line_parts(command: SimpleCommand, folder: str) -> tuple[
     return " ".join([*variables, head]), [replace_numbers_with_hash_sign(option) for option in options]
 
 
-def list_command_variables(command: SimpleCommand) -> list[str]:
+def list_significant_assignments(command: SimpleCommand) -> list[str]:
     """Return the variables that are set for a command, as a line says it, without those that change nothing."""
     return [f"{name}={word.text}" for name, word in command.assignments if name not in SAFE_VARIABLES]
 
@@ -400,7 +402,7 @@ def list_literal_options(command: SimpleCommand, texts: list[str]) -> list[str]:
     )
 
 
-def generalizable_command_head(command: SimpleCommand) -> str:
+def generalizable_head_or_empty(command: SimpleCommand) -> str:
     """Return how a command may be generalised.
 
     Its program and sub-command where other words may follow, NO_OTHER_WORD where exactly its own may, "" for a command
@@ -411,29 +413,29 @@ def generalizable_command_head(command: SimpleCommand) -> str:
     if not program or command.unreadable or command.has_code or not are_command_variables_harmless(command):
         return ""
     operands = [item.word.text or "" for item in own_command.parsed_arguments.list_operands()]
-    head = find_recognized_command_prefix(program, operands, command_words.READING | command_words.CHECKING)
+    head = recognized_command_prefix_or_empty(
+        program, operands, command_words.READING | command_words.CHECKING
+    )
     dangerous = command_words.DANGEROUS_OPTIONS.get(head, frozenset())
     parsed = own_command.parsed_arguments
     passed_options = list_options_passed_after_dashes(program.lower(), parsed)
     options = [item.word.text for item in (*parsed.iterate_options(), *passed_options)]
     if any(
-        option is None or option in dangerous or command_words.is_dangerous_option(program, option)
+        option is None or option in dangerous or command_words.can_option_run_or_write(program, option)
         for option in options
     ):
         return ""
     if program == "cd":
         return program
     if not own_command.has_program_from_system_path:
-        return generalizable_project_program_head(own_command, head)
+        return project_program_head_or_empty(own_command, head)
     if command.is_wrapper:
-        head = find_recognized_command_prefix(program, operands, command_words.STARTING)
+        head = recognized_command_prefix_or_empty(program, operands, command_words.STARTING)
         return head if has_harmless_launcher_options(own_command) else ""
-    return generalizable_system_program_head(own_command, program, operands, head)
+    return system_program_head_or_empty(own_command, program, operands, head)
 
 
-def generalizable_system_program_head(
-    command: SimpleCommand, program: str, operands: list[str], head: str
-) -> str:
+def system_program_head_or_empty(command: SimpleCommand, program: str, operands: list[str], head: str) -> str:
     """Return how a program of the system may be generalised. `head`: with the sub-command, where it reads or checks."""
     if program == "sed":
         return (
@@ -441,13 +443,13 @@ def generalizable_system_program_head(
         )
     if head:
         return "" if program in command_words.TAKES_NO_OPERAND and operands else head
-    is_exact = find_recognized_command_prefix(
+    is_exact = recognized_command_prefix_or_empty(
         program, operands, command_words.EXACTLY
     ) or is_interpreter_with_script_file(program, operands)
     return NO_OTHER_WORD if is_exact and not any(map(is_harmful_word, operands)) else ""
 
 
-def generalizable_project_program_head(command: SimpleCommand, head: str) -> str:
+def project_program_head_or_empty(command: SimpleCommand, head: str) -> str:
     """Return how a program of the project may be generalised: a tool that is installed there, or a script."""
     written, program = command.words[0].text or "", command.program or ""
     is_installed = written.rpartition("/")[0].rpartition("/")[2] in {"bin", ".bin"}
@@ -467,7 +469,7 @@ def is_harmful_word(word: str) -> bool:
     return command_words.HARMFUL_WORDS.search(word) is not None
 
 
-def find_recognized_command_prefix(program: str, operands: list[str], known_heads: frozenset[str]) -> str:
+def recognized_command_prefix_or_empty(program: str, operands: list[str], known_heads: frozenset[str]) -> str:
     """Return the program with as many of the words behind it as make it one of those known; "" where it is none."""
     for length in (3, 2, 1, 0):
         head = " ".join([program, *operands[:length]])

@@ -19,7 +19,7 @@ from coordinator.lib import instants
 from coordinator.models import Event, PermissionRequest, UnreadableText
 from coordinator.models.permissions import RequestStatus
 from coordinator.policy.requests.approvals import DECIDED, approved_edited_input
-from coordinator.policy.rules.call_text import CallText, call_text_in_working_folder, replace_surrogates
+from coordinator.policy.rules.call_text import CallText, copy_call_text_with_folder, replace_surrogates
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 STRETCH = 2_000  # events
@@ -130,14 +130,14 @@ class CallHistoryReader:
         event_id, session, tool, stored_input, agent, source, at, profile, folder = row
         name = column_value_as_pattern_text(tool)
         about = column_value_as_pattern_text(
-            call_text_in_working_folder(self.subject(source, name, stored_input), folder)
+            copy_call_text_with_folder(self.subject(source, name, stored_input), folder)
         )
         return RecordedCall(
             event_id,
             column_value_as_pattern_text(session),
             name,
             about,
-            find_tool_input_subject_field(stored_input, about),
+            subject_field_name_or_empty(stored_input, about),
             column_value_as_pattern_text(agent or NOBODY),
             at if isinstance(at, int) else 0,
             # A transcript is of the program that its session names.
@@ -165,7 +165,7 @@ class CallHistoryReader:
         rows = starts.values_list("id", "context__session_id", "context__tool_use_id")
         return [event_id for event_id, *pair in rows if tuple(pair) in refused_calls]
 
-    def load_recorded_calls_by_id(self, ids: Sequence[int]) -> list[RecordedCall]:
+    def load_recorded_calls_of_ids(self, ids: Sequence[int]) -> list[RecordedCall]:
         """Return the calls of these ids, newest first."""
         rows = Event.objects.filter(id__in=ids, event_type="pre_tool", tool_name__isnull=False)
         return [self.parse_recorded_call(row) for row in rows.order_by("-id").values_list(*COLUMNS)]
@@ -200,7 +200,7 @@ class CallHistoryReader:
             return None
         tool = column_value_as_pattern_text(context.tool_name)
         about = column_value_as_pattern_text(
-            call_text_in_working_folder(self.subject(row.plugin_id, tool, context.tool_input), context.folder)
+            copy_call_text_with_folder(self.subject(row.plugin_id, tool, context.tool_input), context.folder)
         )
         agent = column_value_as_pattern_text(context.agent_id or NOBODY)
         return AnsweredRequest(row.request_id, tool, about, agent, allowed, row.plugin_id)
@@ -218,7 +218,7 @@ def column_value_as_pattern_text(value: Any) -> str:
     return replace_surrogates(value if isinstance(value, str) else str(value))
 
 
-def find_tool_input_subject_field(tool_input: Any, about: str) -> str:
+def subject_field_name_or_empty(tool_input: Any, about: str) -> str:
     """Return the field of a call's input that holds what the call is about; nothing where none does."""
     if not isinstance(tool_input, dict) or isinstance(tool_input, UnreadableText):
         return ""

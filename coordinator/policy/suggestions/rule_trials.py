@@ -103,7 +103,7 @@ class RecordedCallJudge:
         rules = self._by_tool.get(tool)
         if rules is None:
             rules = self._by_tool[tool] = [rule for rule in self._rules if rule.rule_applies_to_tool(tool)]
-        return tool_rules.decide_by_tool_rules(
+        return tool_rules.tool_ruling_or_no_opinion(
             rules, tool, about, agent or None, program, servers=self.managed.servers
         )
 
@@ -142,7 +142,7 @@ class DecisionCounts:
             row[index] += 1
             row[CHANGED] += changed
 
-    def serialize_decision_counts(self) -> list[Any]:
+    def serialize_decision_counts_as_list(self) -> list[Any]:
         return [self.calls, self.now, self.then, self.by, self.agents, self.weeks]
 
 
@@ -166,7 +166,7 @@ class RuleTrial:
     oldest_us: int = 0
 
     @classmethod
-    def build_rule_trial_over_history(cls, reader: CallHistoryReader) -> RuleTrial:
+    def start_rule_trial_over_history(cls, reader: CallHistoryReader) -> RuleTrial:
         first, last = reader.event_id_range()
         return cls(first, last, last + 1 if last else 0)
 
@@ -176,16 +176,22 @@ class RuleTrial:
         first, last, before, oldest, counts = values
         return cls(first, last, before, DecisionCounts(*counts), oldest)
 
-    def serialize_rule_trial(self) -> list[Any]:
+    def serialize_rule_trial_as_list(self) -> list[Any]:
         """Return the trial as JSON can carry it."""
-        return [self.first, self.last, self.before, self.oldest_us, self.tally.serialize_decision_counts()]
+        return [
+            self.first,
+            self.last,
+            self.before,
+            self.oldest_us,
+            self.tally.serialize_decision_counts_as_list(),
+        ]
 
     @property
     def is_done(self) -> bool:
         return self.before == 0
 
     @property
-    def rule_trial_progress(self) -> float:
+    def rule_trial_progress_fraction(self) -> float:
         """How much of the history has been walked through, from 0 to 1."""
         return processed_share_of_id_range(self.first, self.last, self.before)
 

@@ -30,9 +30,9 @@ from coordinator.policy.suggestions.history import RecordedCall
 from coordinator.policy.suggestions.rule_trials import RecordedCallJudge
 from coordinator.policy.suggestions.search import (
     IN_TERMS,
-    describe_recorded_call,
+    call_description_or_none,
     escape_pattern_text,
-    rules_with_additions_after_denials,
+    insert_rules_after_last_deny,
 )
 from coordinator.secrets.masking import find_masks_in_value
 from coordinator.sessions.agent_programs import AGENT_TITLES
@@ -67,7 +67,7 @@ class PermanentAnswer:
     wider: str = ""
 
 
-def recorded_call_of_request(row: PermissionRequest, about: str, field: str) -> RecordedCall:
+def convert_request_to_recorded_call(row: PermissionRequest, about: str, field: str) -> RecordedCall:
     """Return the call of a request as rules and grants judge it."""
     context = approvals.request_context(row)
     program = row.plugin_id if row.plugin_id in AGENT_TITLES else ""
@@ -94,7 +94,7 @@ def suggest_rules_or_grants_for_request(
                 )
             )
         ]
-    description = describe_recorded_call(call)
+    description = call_description_or_none(call)
     if description is not None and (reason := reason_against_permanent_allow(description)):
         raise Conflict(TOO_DANGEROUS.format(reason))
     saved = tool_rules.load_saved_tool_rules()
@@ -110,7 +110,7 @@ def suggest_rules_or_grants_for_request(
 def can_rule_or_grant_answer_request(row: PermissionRequest) -> bool:
     """Say whether a rule or grant may answer such requests, as far as the request alone shows."""
     try:
-        require_rule_or_grant_can_answer(row, recorded_call_of_request(row, "", ""))
+        require_rule_or_grant_can_answer(row, convert_request_to_recorded_call(row, "", ""))
     except Conflict:
         return False
     return True
@@ -138,7 +138,7 @@ def build_narrowest_permanent_answer(
     pattern = escape_pattern_text(text_for_allow_rules(call.about)) or NO_TEXT
     rule = build_allow_rule(call, pattern)
     lists = (
-        [rules_with_additions_after_denials(saved, [rule]), rules_with_rule_before_match(rule, call, saved)]
+        [insert_rules_after_last_deny(saved, [rule]), insert_before_match_or_none(rule, call, saved)]
         if is_pattern_short_enough(pattern)
         else []
     )
@@ -174,7 +174,7 @@ def require_equal_rule_in_list(rules: Sequence[DecisionRule], rule: DecisionRule
     return next(one for one in rules if replace(one, number=0) == rule)
 
 
-def rules_with_rule_before_match(
+def insert_before_match_or_none(
     rule: DecisionRule, call: RecordedCall, saved: Sequence[DecisionRule]
 ) -> list[DecisionRule] | None:
     """Return the rules with this one before the first that fits the call; None where another's call could meet it.
@@ -193,7 +193,9 @@ def rules_with_rule_before_match(
 
 def rule_fits_call(rule: DecisionRule, call: RecordedCall) -> bool:
     return (
-        tool_rules.decide_by_tool_rules([rule], call.tool, call.about, call.agent or None, call.program).by
+        tool_rules.tool_ruling_or_no_opinion(
+            [rule], call.tool, call.about, call.agent or None, call.program
+        ).by
         != ""
     )
 
@@ -223,17 +225,17 @@ def build_wider_permanent_answer(
     call: RecordedCall, saved: Sequence[DecisionRule], now: datetime
 ) -> PermanentAnswer | None:
     """Return the rule for calls that do the same, behind every rule that denies; None where there is none."""
-    description = describe_recorded_call(call)
+    description = call_description_or_none(call)
     generalized = generalize_call(call.tool, description, is_chosen=True) if description is not None else None
     if generalized is None:
         return None
     terms = generalized.terms
     rule = replace(
         build_allow_rule(call, ""),
-        runs="\n".join(terms.list_command_term_lines()),
-        touches="\n".join(terms.list_path_term_lines()),
+        runs="\n".join(terms.format_command_term_lines()),
+        touches="\n".join(terms.format_path_term_lines()),
         reaches="\n".join(sorted(terms.reaches)),
     )
-    rules = rules_with_additions_after_denials(saved, [rule])
+    rules = insert_rules_after_last_deny(saved, [rule])
     answer = PermanentAnswer(require_equal_rule_in_list(rules, rule), tuple(rules), wider=IN_TERMS)
     return answer if suggested_answer_allows_call(answer, call, saved, now) else None

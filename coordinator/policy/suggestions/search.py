@@ -21,7 +21,7 @@ from coordinator.calls.descriptions import CallDescription
 from coordinator.calls.paths import replace_home_with_tilde
 from coordinator.calls.tools import TOOLS
 from coordinator.errors import UnprocessableRequest
-from coordinator.mcp.servers.names import find_server_prefix_of_call
+from coordinator.mcp.servers.names import server_call_prefix_or_empty
 from coordinator.models import Agent, DismissedSuggestion
 from coordinator.policy.grants.access import ALLOW as GRANTED
 from coordinator.policy.grants.access import DEFAULT_POLICY
@@ -95,17 +95,17 @@ class SimilarCallGroup:
         calls, terms, agents, programs = values
         return cls(calls, CallTerms.deserialize_call_terms(terms), agents, programs)
 
-    def serialize_call_group(self) -> list[Any]:
-        return [self.calls, self.terms.serialize_call_terms(), self.agents, self.programs]
+    def serialize_call_group_as_list(self) -> list[Any]:
+        return [self.calls, self.terms.serialize_call_terms_as_list(), self.agents, self.programs]
 
     @property
-    def common_agent_program(self) -> str:
+    def common_program_or_empty(self) -> str:
         """The agent program that made all of the calls; "" where several did, or nobody knows."""
         return next(iter(self.programs)) if len(self.programs) == 1 else ""
 
     def add_call_to_group(self, call: RecordedCall, terms: CallTerms) -> None:
         self.calls += 1
-        self.terms.merge_call_terms(terms)
+        self.terms.extend_with_call_terms(terms)
         if call.agent in self.agents or len(self.agents) < MOST_AGENTS:
             self.agents[call.agent] = self.agents.get(call.agent, 0) + 1
         self.programs[call.program] = self.programs.get(call.program, 0) + 1
@@ -151,7 +151,7 @@ class RuleSuggestion:
         """A digest of what the suggestion is about: dismissing it dismisses every later one about the same."""
         return blake2b(self.key.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
-    def serialize_rule_suggestion(self) -> list[Any]:
+    def serialize_rule_suggestion_as_list(self) -> list[Any]:
         return [getattr(self, name) for name in RuleSuggestion.__slots__]
 
     @property
@@ -173,7 +173,7 @@ class RuleSuggestion:
             reaches=self.reaches,
         )
 
-    def suggested_grant_edit(
+    def require_suggested_grant_edit(
         self, now: datetime, reason: str | None = None, seen_version: str | None = None
     ) -> GrantEdit:
         """Return the edit that makes the grant. Only for one."""
@@ -186,7 +186,7 @@ class RuleSuggestion:
         if self.slot is not None:
             return (self.slot[1], self.slot[2]) in managed.find_server_tools_of_call(tool)
         return replace(self.suggested_rule(0), agents=None, program="").matches_call(
-            tool, about, None, server=find_server_prefix_of_call(tool, managed.servers)
+            tool, about, None, server=server_call_prefix_or_empty(tool, managed.servers)
         )
 
     def suggestion_applies_to_caller(self, agent: str, program: str) -> bool:
@@ -224,11 +224,11 @@ class RuleSuggestion:
         if len(self.nearest) > MOST_EXAMPLES:
             del self.nearest[min(self.nearest, key=lambda name: self.nearest[name][0])]
 
-    def similarity_to_allowed_calls(self, call: RecordedCall) -> float:
+    def similarity_of_call_to_suggestion(self, call: RecordedCall) -> float:
         """Return how much a call is like those that it allows, from 0: the same tool, folder, programs, hosts."""
         if not tool_rules.matches_tool_name(self.tool, call.tool):
             return 0.0
-        description = describe_recorded_call(call)
+        description = call_description_or_none(call)
         if description is None:
             return 0.0
         programs = {command.program for command in description.commands if command.program}
@@ -261,8 +261,8 @@ def build_rule_suggestion_with_examples(
 
     The newest recorded calls are looked at, as far as the budget goes.
     """
-    compared = build_suggestion_resembling_call(rule, call)
-    collect_history_examples_for_rule(compared, rule, reader, budget)
+    compared = build_comparison_suggestion(rule, call)
+    record_history_examples_in_suggestion(compared, rule, reader, budget)
     return compared
 
 
@@ -271,15 +271,15 @@ def build_preset_suggestion_with_examples(
 ) -> RuleSuggestion:
     """Return a rule with recorded calls that it allows, of different programs, and the nearest that it does not."""
     compared = RuleSuggestion(rule.tool, runs=rule.runs, touches=rule.touches, reaches=rule.reaches)
-    varied = collect_history_examples_for_rule(compared, rule, reader, budget)
+    varied = record_history_examples_in_suggestion(compared, rule, reader, budget)
     examples = {digest_call_text(call): call.event_id for call in varied} | compared.examples
     compared.examples = dict(list(examples.items())[:MOST_EXAMPLES])
     return compared
 
 
-def build_suggestion_resembling_call(rule: DecisionRule, call: RecordedCall) -> RuleSuggestion:
+def build_comparison_suggestion(rule: DecisionRule, call: RecordedCall) -> RuleSuggestion:
     """Return what other calls are compared with: the programs and the folder of one call."""
-    description = describe_recorded_call(call)
+    description = call_description_or_none(call)
     programs = (
         {command.program for command in description.commands if command.program} if description else set()
     )
@@ -292,7 +292,7 @@ def build_suggestion_resembling_call(rule: DecisionRule, call: RecordedCall) -> 
     )
 
 
-def collect_history_examples_for_rule(
+def record_history_examples_in_suggestion(
     compared: RuleSuggestion, rule: DecisionRule, reader: CallHistoryReader, budget: WalkTimeLimit
 ) -> list[RecordedCall]:
     """Note recorded calls in what they are compared with; return one that the rule allows of each kind of call."""
@@ -301,10 +301,10 @@ def collect_history_examples_for_rule(
         for recorded in step.calls:
             if rule.matches_call(recorded.tool, recorded.about, recorded.agent or None, recorded.program):
                 compared.record_call_allowed_by_suggestion(recorded, "", "")
-                description = describe_recorded_call(recorded)
+                description = call_description_or_none(recorded)
                 commands = description.commands if description else ()
                 varied.setdefault((recorded.tool, *(command.program or "" for command in commands)), recorded)
-            elif nearness := compared.similarity_to_allowed_calls(recorded):
+            elif nearness := compared.similarity_of_call_to_suggestion(recorded):
                 compared.add_similar_unallowed_call(recorded, nearness)
     return list(varied.values())
 
@@ -313,7 +313,7 @@ def digest_call_text(call: RecordedCall) -> str:
     return blake2b(call.about.encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 
-def describe_recorded_call(call: RecordedCall) -> CallDescription | None:
+def call_description_or_none(call: RecordedCall) -> CallDescription | None:
     """Return what a recorded call does; None where only a text of it is known."""
     return call.about.describe_call(call.tool) if isinstance(call.about, CallText) else None
 
@@ -323,16 +323,16 @@ def nearest_event_ids_outside_suggestion(suggestion: RuleSuggestion) -> list[int
     return [int(event) for _, event in sorted(suggestion.nearest.values(), reverse=True)]
 
 
-def rules_with_additions_after_denials(
+def insert_rules_after_last_deny(
     saved: Sequence[DecisionRule], added: Sequence[DecisionRule]
 ) -> list[DecisionRule]:
     """Return the saved rules with some that allow: behind the last that denies, so that no denial is weakened."""
-    behind = count_rules_up_to_last_denial(saved)
+    behind = find_position_after_last_deny(saved)
     rules = [*saved[:behind], *added, *saved[behind:]]
     return [replace(rule, number=number) for number, rule in enumerate(rules, 1)]
 
 
-def count_rules_up_to_last_denial(saved: Sequence[DecisionRule]) -> int:
+def find_position_after_last_deny(saved: Sequence[DecisionRule]) -> int:
     """Return how many of the saved rules come before the position where one that allows may be added."""
     return max((place for place, rule in enumerate(saved, 1) if rule.verdict == DENY), default=0)
 
@@ -364,7 +364,7 @@ class SuggestionSearch:
     tried: list[RuleSuggestion] = field(default_factory=list)
 
     @classmethod
-    def build_suggestion_search_over_history(cls, reader: CallHistoryReader) -> SuggestionSearch:
+    def start_suggestion_search_over_history(cls, reader: CallHistoryReader) -> SuggestionSearch:
         first, last = reader.event_id_range()
         return cls(first, last, last + 1)
 
@@ -380,18 +380,18 @@ class SuggestionSearch:
         search.tried = [RuleSuggestion(*one) for one in tried]
         return search
 
-    def serialize_suggestion_search(self) -> list[Any]:
+    def serialize_suggestion_search_as_list(self) -> list[Any]:
         """Return the search as JSON can carry it."""
         plain = [getattr(self, name) for name in SuggestionSearch.__slots__[:-2]]
-        groups = {key: group.serialize_call_group() for key, group in self.groups.items()}
-        return [*plain, groups, [suggestion.serialize_rule_suggestion() for suggestion in self.tried]]
+        groups = {key: group.serialize_call_group_as_list() for key, group in self.groups.items()}
+        return [*plain, groups, [suggestion.serialize_rule_suggestion_as_list() for suggestion in self.tried]]
 
     @property
     def is_done(self) -> bool:
         return self.phase == DONE
 
     @property
-    def suggestion_search_progress(self) -> float:
+    def suggestion_search_progress_fraction(self) -> float:
         """How much of the work is done, from 0 to 1; the answers are few compared to the calls."""
         walked = processed_share_of_id_range(self.first, self.last, self.before)
         return {LEARN: 0.0, PROVE: 0.5, ANSWERS: 0.97, DONE: 1.0}[self.phase] + (
@@ -407,15 +407,15 @@ class SuggestionSearch:
         judge = RecordedCallJudge(saved, now)
         while not self.is_done:
             if self.phase == LEARN:
-                self.group_recorded_calls(reader, judge, budget)
+                self.continue_grouping_recorded_calls(reader, judge, budget)
             elif self.phase == PROVE:
                 self.try_suggestions_on_calls(reader, judge, saved, now, budget)
             else:
-                self.compare_suggestions_with_answers(reader, judge.managed, budget)
+                self.continue_recording_answers(reader, judge.managed, budget)
             if budget.is_walk_time_used_up:
                 return
 
-    def group_recorded_calls(
+    def continue_grouping_recorded_calls(
         self, reader: CallHistoryReader, judge: RecordedCallJudge, budget: WalkTimeLimit
     ) -> None:
         agent_rows, refused = set(Agent.objects.values_list("pk", flat=True)), set(self.refused)
@@ -433,7 +433,7 @@ class SuggestionSearch:
             self.drop_rare_call_groups()
         if not self.before:
             self.tried = build_suggestions_from_call_groups(
-                self.groups, self.find_refused_calls(reader), judge
+                self.groups, self.load_refused_tools_and_texts(reader), judge
             )
             self.groups = {}
             self.phase, self.before = PROVE, self.last + 1
@@ -478,13 +478,14 @@ class SuggestionSearch:
         self.refused.extend(ids[: max(free_count, 0)])
         if beyond := ids[max(free_count, 0) :]:
             self.overlooked = sorted(
-                {*self.overlooked, *(call.tool for call in reader.load_recorded_calls_by_id(beyond))}
+                {*self.overlooked, *(call.tool for call in reader.load_recorded_calls_of_ids(beyond))}
             )
 
-    def find_refused_calls(self, reader: CallHistoryReader) -> list[tuple[str, str]]:
+    def load_refused_tools_and_texts(self, reader: CallHistoryReader) -> list[tuple[str, str]]:
         """Return tool and text of calls that people refused, as far as they are compared beforehand."""
         refused_calls = [
-            (call.tool, call.about) for call in reader.load_recorded_calls_by_id(self.refused[:MOST_COMPARED])
+            (call.tool, call.about)
+            for call in reader.load_recorded_calls_of_ids(self.refused[:MOST_COMPARED])
         ]
         newest = reader.read_answered_requests(BIGGEST_ID, reader.request_batch_lower_id(BIGGEST_ID))
         return [
@@ -502,10 +503,10 @@ class SuggestionSearch:
     ) -> None:
         """Count on which calls the suggestions would have made a difference, by the rules of the endpoint."""
         suggested = [suggestion for suggestion in self.tried if not suggestion.is_grant]
-        together = rules_with_additions_after_denials(saved, [one.suggested_rule(0) for one in suggested])
+        together = insert_rules_after_last_deny(saved, [one.suggested_rule(0) for one in suggested])
         by_rule = {
             f"rule {place}": one
-            for place, one in enumerate(suggested, count_rules_up_to_last_denial(saved) + 1)
+            for place, one in enumerate(suggested, find_position_after_last_deny(saved) + 1)
         }
         by_slot = {
             tuple(suggestion.slot): suggestion for suggestion in self.tried if suggestion.slot is not None
@@ -513,7 +514,11 @@ class SuggestionSearch:
         then = RecordedCallJudge(
             together,
             now,
-            [suggestion.suggested_grant_edit(now) for suggestion in self.tried if suggestion.is_grant],
+            [
+                suggestion.require_suggested_grant_edit(now)
+                for suggestion in self.tried
+                if suggestion.is_grant
+            ],
         )
         refused, compared = set(self.refused), set[str]()
         for step in iterate_call_history_within_budget(reader, self.before, budget):
@@ -536,7 +541,7 @@ class SuggestionSearch:
         for suggestion in self.tried:
             suggestion.refused += suggestion.suggestion_matches_tool_call(tool, about, managed)
 
-    def compare_suggestions_with_answers(
+    def continue_recording_answers(
         self, reader: CallHistoryReader, managed: ManagedServers, budget: WalkTimeLimit
     ) -> None:
         """Count what people said of calls that the suggestions fit."""
@@ -546,7 +551,7 @@ class SuggestionSearch:
                 self.record_answer_for_suggestions(answer, managed)
             self.before = floor
             if not floor:
-                self.choose_best_suggestions()
+                self.retain_best_suggestions()
                 return
             if budget.is_walk_time_used_up:
                 return
@@ -560,7 +565,7 @@ class SuggestionSearch:
                 answer.agent, answer.program
             ) and suggestion.suggestion_matches_tool_call(answer.tool, answer.about, managed)
 
-    def choose_best_suggestions(self) -> None:
+    def retain_best_suggestions(self) -> None:
         """Keep as few of what is sound as reach the goal, the most useful first."""
         sound = [
             suggestion
@@ -570,7 +575,7 @@ class SuggestionSearch:
         sound.sort(key=lambda one: (-one.calls, one.tool, one.pattern, one.runs))
         self.openable = sum(one.closed for one in sound)
         chosen: list[RuleSuggestion] = []
-        while sound and len(chosen) < MOST_SUGGESTED and self.share_of_calls_allowed(chosen) < GOAL:
+        while sound and len(chosen) < MOST_SUGGESTED and self.share_of_calls_suggestions_allow(chosen) < GOAL:
             chosen.append(sound.pop(0))
         self.tried, self.phase = chosen, DONE
 
@@ -585,7 +590,7 @@ class SuggestionSearch:
         """How many of them would have run unasked with these."""
         return self.allowed + sum(suggestion.calls for suggestion in chosen)
 
-    def share_of_calls_allowed(self, chosen: Sequence[RuleSuggestion]) -> float:
+    def share_of_calls_suggestions_allow(self, chosen: Sequence[RuleSuggestion]) -> float:
         """Which share of them that is, from 0 to 1."""
         return (
             self.count_calls_allowed_by_suggestions(chosen) / self.count_calls_that_may_be_allowed
@@ -605,7 +610,7 @@ def call_group_key_and_terms(
     scope = "" if is_registered else call.program
     if call.tool in HARMLESS_TOOLS:
         return join_group_key_parts("any", call.tool, scope), CallTerms()
-    description = describe_recorded_call(call)
+    description = call_description_or_none(call)
     if description is None or not _NAMES_ONE.fullmatch(call.tool):
         return None, CallTerms()
     generalized = generalize_call(call.tool, description)
@@ -697,7 +702,7 @@ def build_group_suggestion(key: str, group: SimilarCallGroup, is_strict: bool) -
             tool, slot=[agent, server, name], loosely=ONE_TOOL if is_strict else ONE_TOOL + CLOSES, key=key
         )
     agents = None if rest[0] else sorted(group.agents)
-    program = rest[0] or group.common_agent_program
+    program = rest[0] or group.common_program_or_empty
     if kind == "any":
         return RuleSuggestion(tool, agents=agents, program=program, loosely=WHATEVER_INPUT, key=key)
     if kind == "exact":
@@ -708,8 +713,8 @@ def build_group_suggestion(key: str, group: SimilarCallGroup, is_strict: bool) -
         return None
     return RuleSuggestion(
         tool,
-        runs="\n".join(group.terms.list_command_term_lines()),
-        touches="\n".join(group.terms.list_path_term_lines()),
+        runs="\n".join(group.terms.format_command_term_lines()),
+        touches="\n".join(group.terms.format_path_term_lines()),
         reaches="\n".join(sorted(group.terms.reaches)),
         agents=agents,
         program=program,
@@ -728,7 +733,7 @@ def add_call_to_similar_suggestions(
 ) -> None:
     """Let each suggestion that does not allow a call keep it, if it is like those that it allows."""
     for suggestion in suggested:
-        if suggestion is credited or not (nearness := suggestion.similarity_to_allowed_calls(call)):
+        if suggestion is credited or not (nearness := suggestion.similarity_of_call_to_suggestion(call)):
             continue
         is_full = len(suggestion.nearest) >= MOST_EXAMPLES
         if is_full and nearness <= min(value for value, _ in suggestion.nearest.values()):
@@ -764,7 +769,7 @@ def credit_allowing_suggestion(
     return suggestion
 
 
-def find_refused_request_for_suggestion(
+def find_refused_request_matching_suggestion(
     suggestion: RuleSuggestion, reader: CallHistoryReader, managed: ManagedServers
 ) -> AnsweredRequest | None:
     """Return a request of a call that the suggestion fits and a person refused, looking through all of them."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from coordinator.sessions.timeline.counts import (
     SessionEventCounts,
-    count_session_events,
-    load_cached_event_counts,
+    get_or_load_event_counts,
+    load_session_event_counts,
 )
 from coordinator.sessions.timeline.density import DensitySlot, load_cached_density_slots
 from coordinator.sessions.timeline.pairing import CallPairs, find_timeline_row_position, pair_call_events
@@ -26,7 +26,7 @@ from coordinator.sessions.timeline.rows import (
     MilestoneRow,
     TimelineRow,
     build_approval_rows,
-    load_arrived_rows,
+    load_arrived_rows_of_events,
     load_window_rows,
 )
 from coordinator.sessions.timeline.updates import (
@@ -54,11 +54,11 @@ __all__ = [
     "TimelineFilters",
     "TimelineRow",
     "build_approval_rows",
-    "count_session_events",
     "find_timeline_row_position",
-    "load_arrived_rows",
+    "get_or_load_event_counts",
+    "load_arrived_rows_of_events",
     "load_cached_density_slots",
-    "load_cached_event_counts",
+    "load_session_event_counts",
     "load_timeline_changes",
     "load_window_rows",
     "newest_feed_change_id",

@@ -32,12 +32,12 @@ MOST_RECENT_SESSIONS = 256
 _recent_counts: OrderedDict[str, tuple[float, SessionEventCounts]] = OrderedDict()
 
 
-def load_cached_event_counts(session_id: str) -> SessionEventCounts:
+def get_or_load_event_counts(session_id: str) -> SessionEventCounts:
     """Return a session's counts, at most RECENT_SECONDS old: many readers of one session count once."""
     session_event_count = _recent_counts.get(session_id)
     if session_event_count is not None and time.monotonic() - session_event_count[0] <= RECENT_SECONDS:
         return session_event_count[1]
-    counts = count_session_events(session_id)
+    counts = load_session_event_counts(session_id)
     _recent_counts[session_id] = (time.monotonic(), counts)
     _recent_counts.move_to_end(session_id)
     while len(_recent_counts) > MOST_RECENT_SESSIONS:
@@ -49,7 +49,7 @@ def load_cached_event_counts(session_id: str) -> SessionEventCounts:
 Tally = tuple[Counter[tuple[str, str | None]], int]
 
 
-def count_session_events(session_id: str) -> SessionEventCounts:
+def load_session_event_counts(session_id: str) -> SessionEventCounts:
     """Count a session's events. Few queries, all answered by indexes alone."""
     numbers, errors = count_events_by_type_and_errors(Event.objects.filter(session_id=session_id))
     category_of = {

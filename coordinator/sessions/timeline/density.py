@@ -16,7 +16,7 @@ from datetime import datetime
 from django.db.models import F, QuerySet
 from django.db.models.functions import Mod
 
-from coordinator.engine.event_counts import count_events_by_slot
+from coordinator.engine.event_counts import count_events_per_slot
 from coordinator.lib import instants
 from coordinator.models import Event, EventContext, PermissionRequest
 from coordinator.models.permissions import RequestStatus
@@ -110,7 +110,7 @@ def fill_slot_event_counts(session_id: str, slots: list[DensitySlot]) -> None:
     begins = [number for number, slot in enumerate(slots) if number == 0 or slot.idle_us]
     rows = [slots[begin:end] for begin, end in zip(begins, [*begins[1:], len(slots)], strict=True)]
     ranges = [[(slot.from_us, slot.to_us) for slot in row] for row in rows]
-    counts = count_events_by_slot(session_id, ranges)
+    counts = count_events_per_slot(session_id, ranges)
     for slot, events in zip(slots, counts, strict=True):
         slot.events = events
 
@@ -140,7 +140,7 @@ def shrink_stretch_to_events(instant: QuerySet[EventContext], stretch: Stretch) 
     return (first.instant_us, last.instant_us) if first and last else stretch
 
 
-def find_density_slot_at_instant(slots: Sequence[DensitySlot], at_us: int) -> DensitySlot:
+def density_slot_at_instant(slots: Sequence[DensitySlot], at_us: int) -> DensitySlot:
     return slots[max(bisect_right(slots, at_us, key=lambda slot: slot.from_us) - 1, 0)]
 
 
@@ -153,7 +153,7 @@ def fill_slot_error_counts(session_id: str, slots: Sequence[DensitySlot], errors
     for event_id, at_us in sorted(
         failed.values_list("id", "context__instant_us"), key=lambda row: (row[1], row[0])
     ):
-        slot = find_density_slot_at_instant(slots, at_us)
+        slot = density_slot_at_instant(slots, at_us)
         slot.errors = min(slot.errors + step, slot.events)
         slot.first_error = slot.first_error or event_id
 
@@ -163,6 +163,6 @@ def fill_slot_request_counts(session_id: str, slots: Sequence[DensitySlot]) -> N
     permission_requests = PermissionRequest.objects.filter(context__session_id=session_id).order_by("id")
     for at, status in permission_requests.values_list("created_at", "status")[:MOST_REQUESTS]:
         if isinstance(at, datetime):
-            slot = find_density_slot_at_instant(slots, instants.instant_to_microseconds(at))
+            slot = density_slot_at_instant(slots, instants.instant_to_microseconds(at))
             slot.question_count += 1
             slot.waits = slot.waits or status == RequestStatus.PENDING

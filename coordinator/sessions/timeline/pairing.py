@@ -124,7 +124,7 @@ def find_timeline_row_position(timeline: SessionTimeline, event_id: int) -> Even
     """Return the position of an event's row: a result's row is its call's. None for an event of elsewhere."""
     plain = timeline.with_filters()
     position = plain.find_event_position(event_id)
-    event = next(iter(plain.read_events_by_id([event_id])), None) if position else None
+    event = next(iter(plain.read_events_with_ids([event_id])), None) if position else None
     if event is None or event.event_type != CALL_ENDS:
         return position
     start = load_call_pairs_around_window(plain, EventWindow([event], older=True, newer=True)).start_of.get(
@@ -152,15 +152,15 @@ def find_candidate_call_halves_near_window(
     plain = timeline.with_filters()
     neighbours: list[TimelineEvent] = []
     if any(event.event_type == CALL_STARTS for event in lonely):
-        neighbours += plain.read_events_after(window.events[-1].event_position, REACH).events
+        neighbours += plain.read_window_after_position(window.events[-1].event_position, REACH).events
     if any(event.event_type == CALL_ENDS for event in lonely):
-        neighbours += plain.read_events_before(window.events[0].event_position, REACH).events
+        neighbours += plain.read_window_before_position(window.events[0].event_position, REACH).events
     if timeline.filters and lonely:
         # A filter leaves gaps within the window too.
         first, last = window.events[0].event_position, window.events[-1].event_position
         neighbours += [
             event
-            for event in plain.read_events_around(first, REACH).events
+            for event in plain.read_window_around_position(first, REACH).events
             if first <= event.event_position <= last
         ]
     return [

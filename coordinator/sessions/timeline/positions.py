@@ -29,7 +29,7 @@ class EventPosition:
             return None
 
     @classmethod
-    def parse_event_position(cls, text: str) -> EventPosition | None:
+    def parse_event_position_or_none(cls, text: str) -> EventPosition | None:
         """Return the place that `text` names, or None where it names none."""
         at_us, _, event_id = text.partition(".")
         try:

@@ -206,7 +206,8 @@ class SessionTimeline:
     def complete(self) -> bool:
         """Say whether every event has its context, so that the index knows the whole order."""
         return (
-            self.session_events().count() == EventContext.objects.filter(session_id=self.session_id).count()
+            self.unfiltered_session_events().count()
+            == EventContext.objects.filter(session_id=self.session_id).count()
         )
 
     @cached_property
@@ -214,7 +215,7 @@ class SessionTimeline:
         """What a person left behind by rewinding."""
         return load_rewound_spans(self.session_id)
 
-    def session_events(self) -> Events:
+    def unfiltered_session_events(self) -> Events:
         events: Events = Event.objects.filter(session_id=self.session_id)
         return events
 
@@ -222,22 +223,22 @@ class SessionTimeline:
         events = self.fetch_timeline_events(self.ordered_filtered_events(), limit + 1)
         return EventWindow(events[:limit], older=False, newer=len(events) > limit)
 
-    def read_last_events(self, limit: int) -> EventWindow:
+    def read_last_window(self, limit: int) -> EventWindow:
         events = self.fetch_timeline_events(self.ordered_filtered_events().reverse(), limit + 1)
         return EventWindow(events[:limit][::-1], older=len(events) > limit, newer=False)
 
-    def read_events_after(self, position: EventPosition, limit: int) -> EventWindow:
+    def read_window_after_position(self, position: EventPosition, limit: int) -> EventWindow:
         """Return what follows `place`, which itself is left out."""
         events = self.fetch_timeline_events(self.events_after_position(position), limit + 1)
         return EventWindow(events[:limit], older=self.has_events_until(position), newer=len(events) > limit)
 
-    def read_events_before(self, position: EventPosition, limit: int) -> EventWindow:
+    def read_window_before_position(self, position: EventPosition, limit: int) -> EventWindow:
         """Return what comes before `place`, which itself is left out."""
         events = self.fetch_timeline_events(self.events_before_position(position).reverse(), limit + 1)
         newer = self.events_from_position(position).exists()
         return EventWindow(events[:limit][::-1], older=len(events) > limit, newer=newer)
 
-    def read_events_around(self, position: EventPosition, limit: int) -> EventWindow:
+    def read_window_around_position(self, position: EventPosition, limit: int) -> EventWindow:
         """Return a window in which `place` is a third of the way down."""
         before = self.fetch_timeline_events(self.events_before_position(position).reverse(), limit // 3 + 1)
         from_here = self.fetch_timeline_events(self.events_from_position(position), limit - limit // 3 + 1)
@@ -253,7 +254,7 @@ class SessionTimeline:
         row = self.dated_session_events().filter(id=event_id).values_list("at_us", flat=True).first()
         return None if row is None else EventPosition(row, event_id)
 
-    def find_answering_model_before(self, position: EventPosition) -> str:
+    def answering_model_before_or_empty(self, position: EventPosition) -> str:
         """Return the model of the last answer of the session's own agent before `position`; "" where none is known."""
         answers = EventContext.objects.filter(
             Q(instant_us__lt=position.at_us) | Q(event_id__lt=position.event_id),
@@ -275,12 +276,12 @@ class SessionTimeline:
         position = events.values_list("at_us", "id").first()
         return EventPosition(*position) if position else None
 
-    def read_filtered_events_by_id(self, ids: Iterable[int]) -> list[TimelineEvent]:
+    def read_filtered_events_with_ids(self, ids: Iterable[int]) -> list[TimelineEvent]:
         """Return those of these events that the filters let through, in timeline order, however they are dated."""
         new = self.filters.filter_events(self.dated_session_events(indexed=False).filter(id__in=list(ids)))
         return sorted(self.fetch_timeline_events(new, None), key=lambda event: event.event_position)
 
-    def read_events_by_id(self, ids: Iterable[int]) -> list[TimelineEvent]:
+    def read_events_with_ids(self, ids: Iterable[int]) -> list[TimelineEvent]:
         """Return these events of the session, in timeline order."""
         timeline_events = self.fetch_timeline_events(
             self.dated_session_events(indexed=False).filter(id__in=list(ids)), None
@@ -291,14 +292,14 @@ class SessionTimeline:
         """Return the newest events of these stretches, in timeline order."""
         within = reduce(or_, (Q(at_us__range=(span.first_us, span.last_us)) for span in spans), Q(pk=None))
         newest = self.dated_session_events().filter(within).order_by("-at_us", "-id")[:most]
-        return self.read_events_by_id(newest.values_list("id", flat=True))
+        return self.read_events_with_ids(newest.values_list("id", flat=True))
 
     def read_tool_use_events(self, tool_use_ids: Iterable[str]) -> list[TimelineEvent]:
         """Return the beginnings and ends of the calls with these ids."""
         ids = EventContext.objects.filter(
             session_id=self.session_id, tool_use_id__in=list(tool_use_ids)
         ).values_list("event_id", flat=True)
-        return self.read_events_by_id(ids)
+        return self.read_events_with_ids(ids)
 
     def dated_session_events(self, *, indexed: bool = True) -> Events:
         """Return the session's events with `at_us`; `indexed` lets the timeline's index lead the way."""
@@ -307,7 +308,7 @@ class SessionTimeline:
             events = Event.objects.filter(context__session_id=self.session_id)
             at_us: Any = F("context__instant_us")
         else:
-            events = self.session_events()
+            events = self.unfiltered_session_events()
             at_us = Coalesce(
                 F("context__instant_us"),
                 InstantTransform(F("timestamp")),
@@ -322,7 +323,9 @@ class SessionTimeline:
         if self.filters.are_timeline_filters_selective and self.complete:
             # Few match: find them by their own index, then look their instants up and sort.
             events = (
-                self.session_events().filter(context__isnull=False).annotate(at_us=F("context__instant_us"))
+                self.unfiltered_session_events()
+                .filter(context__isnull=False)
+                .annotate(at_us=F("context__instant_us"))
             )
         else:
             events = self.dated_session_events()
@@ -409,12 +412,12 @@ def with_long_values_loaded(events: list[TimelineEvent]) -> list[TimelineEvent]:
         )
     }
     return [
-        event_with_values_from_row(event, wanted_fields.get(event.id, []), texts.get(event.id))
+        copy_event_with_row_values(event, wanted_fields.get(event.id, []), texts.get(event.id))
         for event in events
     ]
 
 
-def event_with_values_from_row(
+def copy_event_with_row_values(
     event: TimelineEvent, names: list[str], row: dict[str, Any] | None
 ) -> TimelineEvent:
     values: dict[str, Any] = {
@@ -430,10 +433,10 @@ def build_stored_value(head: str | None, size: int | None) -> StoredValue | None
         return None
     if len(head) < READ_UP_TO:
         return StoredValue(decode_stored_json(head), size or 0)
-    return StoredValue(decode_truncated_json_beginning(head), size or 0, whole=False)
+    return StoredValue(decode_truncated_json_as_text(head), size or 0, whole=False)
 
 
-def decode_truncated_json_beginning(text: str) -> UnreadableText:
+def decode_truncated_json_as_text(text: str) -> UnreadableText:
     """Return the readable beginning of cut JSON: a string without its quotes and escapes, else the text."""
     if text.startswith('"'):
         for cut in range(6):  # the last escape may have been cut in two

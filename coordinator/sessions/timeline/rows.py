@@ -285,7 +285,7 @@ class ArrivedRows:
     failed: list[TimelineRow]
 
 
-def load_arrived_rows(
+def load_arrived_rows_of_events(
     timeline: SessionTimeline, events: list[TimelineEvent], session: Session
 ) -> ArrivedRows:
     """Return what newly arrived `events`, in timeline order, make of a session's timeline."""
@@ -313,13 +313,13 @@ def load_arrived_rows(
     )
     rewind_ids = [event.id for event in events if event.event_type == REWIND]
     return (
-        load_arrived_and_rewound_rows(arrived, timeline, rewind_ids, loaded_ids, session)
+        arrived_rows_with_rewound(arrived, timeline, rewind_ids, loaded_ids, session)
         if rewind_ids
         else arrived
     )
 
 
-def load_arrived_and_rewound_rows(
+def arrived_rows_with_rewound(
     arrived: ArrivedRows,
     timeline: SessionTimeline,
     rewind_ids: list[int],
@@ -397,7 +397,7 @@ def rows_with_model_changes_flagged(timeline: SessionTimeline, rows: list[Timeli
             and is_main_agent_answer_with_model(row.event)
             and not timeline.filters
         ):
-            model = timeline.find_answering_model_before(row.place) if model is None else model
+            model = timeline.answering_model_before_or_empty(row.place) if model is None else model
             if model and normalize_model_name(model) != normalize_model_name(row.event.model or ""):
                 row = replace(row, model_before=model)  # noqa: PLW2901
             model = row.event.model or ""
@@ -442,7 +442,7 @@ def iterate_calls_ended_without_result(
         return
     well = {end.prompt_id for end in ends if end.event_type == TURN_END and end.error is None}
     plain = timeline.with_filters()
-    window = plain.read_events_before(ends[-1].event_position, REACH)
+    window = plain.read_window_before_position(ends[-1].event_position, REACH)
     for call in (
         calls_without_result(window.events, load_call_pairs_around_window(plain, window))
         if window.events
@@ -470,7 +470,7 @@ def position_before_which_calls_ended(
     turn_positions = [
         event.event_position for event in events if event.role == "user" and event.subagent is None
     ]
-    ends = timeline.with_filters(TimelineFilters(categories=("lifecycle",))).read_last_events(1).events
+    ends = timeline.with_filters(TimelineFilters(categories=("lifecycle",))).read_last_window(1).events
     return max([*turn_positions, *(event.event_position for event in ends)], default=None)
 
 

@@ -66,7 +66,7 @@ class SessionSpans:
     is_cut: bool
 
 
-def load_session_spans(session: Session, now: datetime) -> SessionSpans | None:
+def load_session_spans_or_none(session: Session, now: datetime) -> SessionSpans | None:
     """Return the spans of the session's first MOST_EVENTS events; None where nothing in it has an instant."""
     rows = list(
         EventContext.objects.filter(session_id=session.pk)

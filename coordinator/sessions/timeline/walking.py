@@ -18,7 +18,7 @@ def walk_timeline_windows(timeline: SessionTimeline) -> Iterator[EventWindow]:
         yield window
         if not window.newer:
             return
-        window = timeline.read_events_after(window.events[-1].event_position, STRETCH)
+        window = timeline.read_window_after_position(window.events[-1].event_position, STRETCH)
 
 
 def walk_session_rows(session: Session) -> Iterator[TimelineRow]:

@@ -19,7 +19,7 @@ from dashboard.approvals.cards import CardMember, load_linked_agents_by_request
 from dashboard.approvals.filters import PermissionRequestFilter
 from dashboard.approvals.statistics import compute_approval_statistics as count
 from dashboard.frame.days import find_zone_by_name
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.choices import list_recent_column_values
 from dashboard.lists.exports import build_csv_response
@@ -29,10 +29,10 @@ PERIODS = (7, 30, 90)
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def list_approval_history(request: HtmxHttpRequest) -> HttpResponse:
     narrowed, now = (
-        build_approval_history_filter(request, PermissionRequest.objects.annotate_short_listed_inputs()),
+        build_approval_history_filterset(request, PermissionRequest.objects.annotate_short_listed_inputs()),
         timezone.now(),
     )
     page, everything = load_keyset_page(narrowed.qs, request.GET), PermissionRequest.objects.all()
@@ -51,11 +51,13 @@ def list_approval_history(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def export_approval_history(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Return a CSV file of all requests that match the filters, not only those of one page."""
     rows, now = (
-        build_approval_history_filter(request, PermissionRequest.objects.with_context()).qs.order_by("-id"),
+        build_approval_history_filterset(request, PermissionRequest.objects.with_context()).qs.order_by(
+            "-id"
+        ),
         timezone.now(),
     )
     columns = (*serialize_permission_request(PermissionRequest(), now), "waited_seconds")
@@ -63,7 +65,7 @@ def export_approval_history(request: HtmxHttpRequest) -> StreamingHttpResponse:
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def show_approval_statistics(request: HtmxHttpRequest) -> HttpResponse:
     day_text = request.GET.get("days", "")
     days = int(day_text) if day_text in {str(period) for period in PERIODS} else 30
@@ -77,7 +79,7 @@ def show_approval_statistics(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "approvals/statistics.html", context)
 
 
-def build_approval_history_filter(
+def build_approval_history_filterset(
     request: HtmxHttpRequest, rows: QuerySet[PermissionRequest]
 ) -> PermissionRequestFilter:
     return PermissionRequestFilter(request.GET, queryset=rows)

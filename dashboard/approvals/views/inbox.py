@@ -30,12 +30,12 @@ from dashboard.approvals.views.one_by_one import (
     redirect_to_next_request,
     render_waiting_request_screen,
 )
-from dashboard.frame.guards import require_approver, require_viewer
+from dashboard.frame.guards import require_approver, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def show_inbox_and_save_arrangement(request: HtmxHttpRequest) -> HttpResponse:
     """Show the waiting requests in the person's arrangement.
 
@@ -132,7 +132,7 @@ def record_requests_seen_view(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_GET
-@require_viewer
+@require_viewer_role
 def show_permission_request(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
     """Show one request: what was requested, who decided when and why, and its audit entries."""
     row, now = find_request_or_404(request_id), timezone.now()

@@ -14,7 +14,7 @@ from coordinator.identity.declarations import require_GET
 from coordinator.policy.requests.approvals import Validity
 from coordinator.sessions.titles import load_session_title
 from dashboard.approvals.arrangement import LONGEST, InboxArrangement, arrangement_from_query_or_cookie
-from dashboard.approvals.inbox import load_next_request
+from dashboard.approvals.inbox import load_next_card_and_count
 from dashboard.approvals.rights import DecisionRights
 from dashboard.frame.guards import require_approver
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -38,14 +38,14 @@ def show_next_waiting_request(request: HtmxHttpRequest) -> HttpResponse:
 def render_waiting_request_screen(
     request: HtmxHttpRequest, *, after: str, shown_id: str = ""
 ) -> HttpResponse:
-    now, session_id = timezone.now(), parse_session_filter_id(request)
+    now, session_id = timezone.now(), session_filter_id_or_empty(request)
     arrangement = (
         InboxArrangement(session=session_id)
         if session_id
         else replace(arrangement_from_query_or_cookie(request), all="")
     )
     rights = DecisionRights.load_rights_of_person(request.user, now)
-    next_request = load_next_request(now, arrangement, rights, after=after, shown_id=shown_id)
+    next_request = load_next_card_and_count(now, arrangement, rights, after=after, shown_id=shown_id)
     template = "approvals/_one_by_one.html" if wants_fragment(request) else "approvals/one_by_one.html"
     context = {
         "card": next_request.card,
@@ -64,11 +64,11 @@ def render_waiting_request_screen(
 def redirect_to_next_request(request: HtmxHttpRequest) -> HttpResponse:
     """Redirect to the next request; to that of the same session if only one session's requests are shown."""
     url = reverse("approvals:one-by-one")
-    session_id = parse_session_filter_id(request)
+    session_id = session_filter_id_or_empty(request)
     return redirect(f"{url}?{urlencode({'session': session_id})}" if session_id else url)
 
 
-def parse_session_filter_id(request: HtmxHttpRequest) -> str:
+def session_filter_id_or_empty(request: HtmxHttpRequest) -> str:
     """Return the id of the session to which the requests are limited; empty for all requests."""
     values = request.POST if request.method == "POST" else request.GET
     return values.get("session", "").replace("\0", "")[:LONGEST]

@@ -162,7 +162,7 @@ def assign_or_snooze_and_describe(
         )
     if choice == "wake":
         return (
-            f"{count_of(approvals.wake_snoozed_requests(ids, person=by), 'request')} back in your inbox.",
+            f"{count_of(approvals.unsnooze_requests_for_person(ids, person=by), 'request')} back in your inbox.",
             True,
         )
     until = compute_snooze_end(choice, request.POST.get("zone", ""), now)

@@ -34,7 +34,7 @@ from dashboard.frame.guards import (
     render_role_refusal,
     require_approver,
     require_policy_editor,
-    require_viewer,
+    require_viewer_role,
 )
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.mcp import access_sheet
@@ -51,7 +51,7 @@ def read_text_parameter(request: HtmxHttpRequest, name: str) -> str:
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_access_sheet(request: HtmxHttpRequest) -> HttpResponse:
     """Show the slots of an agent, a server, a tool, or of one agent on one server."""
     agent, server, tool = (read_text_parameter(request, name) for name in ("agent", "server", "tool"))
@@ -62,7 +62,7 @@ def show_access_sheet(request: HtmxHttpRequest) -> HttpResponse:
     elif agent:
         sheet = access_sheet.load_agent_sheet(agent, now)
     elif server:
-        sheet = access_sheet.load_server_sheet(server, tool or None, now)
+        sheet = access_sheet.load_server_agents_sheet(server, tool or None, now)
     context = {
         "agent": agent,
         "server": server,
@@ -75,7 +75,9 @@ def show_access_sheet(request: HtmxHttpRequest) -> HttpResponse:
         if linked
         else [],
         "agent_label": labels.get(agent, agent),
-        "agents": [(name, labels.get(name, name)) for name in access_sheet.list_grantable_agent_ids()],
+        "agents": [
+            (name, labels.get(name, name)) for name in access_sheet.list_agent_ids_including_unknown()
+        ],
         "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
         "choices": CHOICES,
         "default_end": grant_lengths.DEFAULT,
@@ -92,7 +94,7 @@ def preview_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
     try:
         edits = parse_posted_grant_edits(request, now)
         preview = (
-            access_preview.preview_access_changes(edits, actor=person_actor(request.user), now=now)
+            access_preview.load_preview_of_grant_edits(edits, actor=person_actor(request.user), now=now)
             if edits
             else None
         )
@@ -100,7 +102,7 @@ def preview_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
         return render_grant_refusal(request, refusal)
     context = {
         "edits": edits[:MOST_SHOWN],
-        "lines": access_sheet.load_grant_edit_lines(edits[:MOST_SHOWN], now),
+        "lines": access_sheet.load_edits_with_covered_grants(edits[:MOST_SHOWN], now),
         "more": max(0, len(edits) - MOST_SHOWN),
         "packed": access_sheet.serialize_grant_edits(edits),
         "preview": preview,
@@ -141,7 +143,7 @@ def parse_posted_grant_edits(request: HtmxHttpRequest, now: datetime) -> list[Gr
     mcp_server_rows = set(McpServer.objects.exclude(name=None).values_list("name", flat=True))
     if unknown := {edit.server_id for edit in edits} - mcp_server_rows:
         raise UnprocessableRequest(f"There is no MCP server {', '.join(sorted(unknown))}. Add it first.")
-    return access_sheet.copy_edits_with_current_versions(edits)
+    return access_sheet.copy_edits_filling_missing_versions(edits)
 
 
 @require_POST
@@ -187,7 +189,7 @@ def render_grant_refusal(request: HtmxHttpRequest, refusal: SignalboxError) -> H
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def explain_access(request: HtmxHttpRequest) -> HttpResponse:
     """Explain why an agent may or may not call a tool: all grants in order, and the one that decided.
 
@@ -223,7 +225,7 @@ def explain_access(request: HtmxHttpRequest) -> HttpResponse:
             "odd_at": bool(text_parameter) and at is None,
         }
     context |= {
-        "agents": access_sheet.list_grantable_agent_ids() if not wants_fragment(request) else [],
+        "agents": access_sheet.list_agent_ids_including_unknown() if not wants_fragment(request) else [],
         "known_agent": Agent.objects.filter(pk=agent).exists(),
         "back": request.htmx.current_url_abs_path if wants_fragment(request) else request.get_full_path(),
         "slot": json.dumps([agent, server, tool, access_sheet.CHOICE_OF_NO_SHEET, None]),
@@ -246,7 +248,7 @@ def list_access_decision_steps(
                     "row": row,
                     "decides": row.pk == decided,
                     "live": access_sheet.build_grant_row_from_model(row).is_live(at, past=past),
-                    "faults": access.describe_invalid_grant_fields(row),
+                    "faults": access.find_grant_field_problems(row),
                 }
                 for row in reversed(slots.get((agent, server, name), []))
             ][:20],
@@ -274,13 +276,13 @@ class WantedToolCall:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@require_viewer
+@require_viewer_role
 def request_tool_access_view(request: HtmxHttpRequest) -> HttpResponse:
     """Show and send a request for access to a tool. If an approver approves it, the grant is created."""
     wanted_tool_call, error = parse_wanted_tool_call(request), ""
     if request.method == "POST":
         try:
-            access_request = create_access_request(request, wanted_tool_call)
+            access_request = create_request_for_wanted_call(request, wanted_tool_call)
         except SignalboxError as refusal:
             error = str(refusal.detail)
         else:
@@ -301,7 +303,7 @@ def request_tool_access_view(request: HtmxHttpRequest) -> HttpResponse:
         "slot": (wanted_tool_call.agent, wanted_tool_call.server, wanted_tool_call.tool),
         "why": read_text_parameter(request, "why"),
         "scope": read_text_parameter(request, "scope") or ("tool" if wanted_tool_call.tool else "server"),
-        "agents": access_sheet.list_grantable_agent_ids(),
+        "agents": access_sheet.list_agent_ids_including_unknown(),
         "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
     }
     return render(request, "mcp/ask.html", context, status=422 if error else 200)
@@ -319,7 +321,7 @@ def parse_wanted_tool_call(request: HtmxHttpRequest) -> WantedToolCall:
         return WantedToolCall(agent, server, tool, session, None)
     name = event.session.agent_name or ""
     mcp_server_rows = McpServer.objects.exclude(name=None).values_list("name", flat=True)
-    called = calls.split_call_into_server_and_tool(event.tool_name or "", mcp_server_rows) or ("", "")
+    called = calls.find_called_server_and_tool(event.tool_name or "", mcp_server_rows) or ("", "")
     linked = find_linked_agent(name)
     return WantedToolCall(
         agent or (linked.agent_id if linked else name),
@@ -330,7 +332,9 @@ def parse_wanted_tool_call(request: HtmxHttpRequest) -> WantedToolCall:
     )
 
 
-def create_access_request(request: HtmxHttpRequest, wanted_call: WantedToolCall) -> PermissionRequest:
+def create_request_for_wanted_call(
+    request: HtmxHttpRequest, wanted_call: WantedToolCall
+) -> PermissionRequest:
     scope = None if read_text_parameter(request, "scope") == "server" else wanted_call.tool
     if not wanted_call.agent or not wanted_call.server or scope == "":
         raise UnprocessableRequest("Name the agent, the server and the tool.")
@@ -352,7 +356,7 @@ def create_access_request(request: HtmxHttpRequest, wanted_call: WantedToolCall)
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_grant(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
     """Show one grant: what it permits, its period, who made it, and how it ended."""
     row, now = get_object_or_404(Grant, pk=grant_id), timezone.now()
@@ -362,14 +366,14 @@ def show_grant(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
     context = {
         "row": row,
         "agent_labels": agent_labels_by_id(),
-        "version": grants.compute_grants_version(slot),
-        "beneath": [other for other in current_rows if other.pk in access.overridden_grant_ids(row)],
-        "above": [other for other in current_rows if row.pk in access.overridden_grant_ids(other)],
+        "version": grants.compute_grant_slot_version(slot),
+        "beneath": [other for other in current_rows if other.pk in access.grant_ids_overridden_by_row(row)],
+        "above": [other for other in current_rows if row.pk in access.grant_ids_overridden_by_row(other)],
         "live": access_sheet.build_grant_row_from_model(row).is_live(now),
-        "faults": access.describe_invalid_grant_fields(row),
+        "faults": access.find_grant_field_problems(row),
         "ended": ended if isinstance(ended, dict) else None,
         # A grant on top of another one is temporary, so the form's default must not make it permanent.
-        "default_end": "1 hour" if access.overridden_grant_ids(row) else grant_lengths.RENEWAL,
+        "default_end": "1 hour" if access.grant_ids_overridden_by_row(row) else grant_lengths.RENEWAL,
         "target": f"{row.agent_id} {row.server_id} {row.tool_name or '*'}",
         "known_server": McpServer.objects.filter(pk=row.server_id).exists(),
     }

@@ -15,14 +15,18 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
-from coordinator.mcp.gateway.tool_search import parse_server_tool_pairs
+from coordinator.mcp.gateway.tool_search import filter_valid_server_tool_pairs
 from coordinator.mcp.servers.names import COLLECTION_PREFIX, ServerTool
 from coordinator.models import McpServer, McpTool, ToolCollection
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.form_page_redirects import declare_page_of_form_view
-from dashboard.frame.guards import require_admin, require_viewer
+from dashboard.frame.guards import require_admin, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.mcp.views.shown_tools import MAX_TOOLS_ON_PAGE, encode_tool_choice, parse_chosen_tools
+from dashboard.mcp.views.shown_tools import (
+    MAX_TOOLS_ON_PAGE,
+    encode_tool_choice,
+    parse_chosen_server_tool_pairs,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +76,12 @@ def mcp_url_of_collection(name: str) -> str:
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def list_collections(request: HtmxHttpRequest) -> HttpResponse:
     """List all collections with their URLs."""
     rows = []
     for row in ToolCollection.objects.order_by("name"):
-        pairs = parse_server_tool_pairs(row.tools)
+        pairs = filter_valid_server_tool_pairs(row.tools)
         servers = len({server_id for server_id, _ in pairs})
         rows.append(
             CollectionRow(row.name, row.description, len(pairs), servers, mcp_url_of_collection(row.name))
@@ -86,7 +90,7 @@ def list_collections(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_collection(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Show the tools of a collection, and how an agent connects to it."""
     row = find_collection_or_404(name)
@@ -94,7 +98,7 @@ def show_collection(request: HtmxHttpRequest, name: str) -> HttpResponse:
         request,
         row,
         row.description,
-        parse_server_tool_pairs(row.tools),
+        filter_valid_server_tool_pairs(row.tools),
         tool_collections.compute_collection_version(row),
     )
 
@@ -111,7 +115,7 @@ def find_collection_or_404(name: str) -> ToolCollection:
 def add_collection_view(request: HtmxHttpRequest) -> HttpResponse:
     """Show the form of a new collection, and create it when it is sent."""
     name, description = request.POST.get("name", "").strip(), request.POST.get("description", "")
-    chosen, error = parse_chosen_tools(request.POST.getlist("tool")), ""
+    chosen, error = parse_chosen_server_tool_pairs(request.POST.getlist("tool")), ""
     if request.method == "POST" and "filter" not in request.POST:
         try:
             tool_collections.create_tool_collection(
@@ -135,7 +139,7 @@ def add_collection_view(request: HtmxHttpRequest) -> HttpResponse:
 def save_collection_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Save a collection. The form's filter button only shows other tools and saves nothing."""
     row, description = find_collection_or_404(name), request.POST.get("description", "")
-    chosen, error = parse_chosen_tools(request.POST.getlist("tool")), ""
+    chosen, error = parse_chosen_server_tool_pairs(request.POST.getlist("tool")), ""
     version = request.POST.get("version", "")
     if "filter" not in request.POST:
         try:
@@ -158,9 +162,9 @@ def save_collection_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
 @require_POST
 @declare_page_of_form_view("mcp:collection")
 @require_admin
-def delete_collection_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
+def delete_tool_collection_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Delete a collection."""
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         tool_collections.delete_tool_collection(
             name,
             seen_version=request.POST.get("version", ""),

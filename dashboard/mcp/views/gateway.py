@@ -29,7 +29,7 @@ def save_upstream_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Save how the gateway reaches a server, or that it does not offer it."""
     form = request.POST
     chosen, seconds = form.get("transport", ""), form.get("call_seconds", "")
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         upstream_config = UpstreamConfig(
             Transport.STDIO.value if chosen == gateway_parts.NOT_OFFERED else chosen,
             form.get("url", "").strip() or None,
@@ -59,7 +59,7 @@ def split_nonblank_lines(text: str) -> tuple[str, ...]:
 def switch_server_isolation(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Switch the isolation of a server off or on."""
     is_off = request.POST.get("isolation") == "off"
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         confirmed = request.POST.get("confirm", "").strip()
         mcp_upstreams.change_server_isolation(
             name, is_off, confirmed=confirmed, actor=person_actor(request.user), now=timezone.now()
@@ -73,7 +73,7 @@ def switch_server_isolation(request: HtmxHttpRequest, name: str) -> HttpResponse
 @require_admin
 def accept_server_command_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Accept the command that the page showed, so that the server may be started."""
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         command = request.POST.get("command", "")
         mcp_upstreams.accept_changed_server_command(
             name, seen_version=command, actor=person_actor(request.user), now=timezone.now()
@@ -87,7 +87,7 @@ def accept_server_command_view(request: HtmxHttpRequest, name: str) -> HttpRespo
 @require_admin
 def save_server_credential_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     kind, variable = request.POST.get("kind", ""), request.POST.get("name", "").strip()
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         mcp_credentials.save_server_credential(
             name,
             kind,
@@ -105,7 +105,7 @@ def save_server_credential_view(request: HtmxHttpRequest, name: str) -> HttpResp
 @require_admin
 def delete_server_credential_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     kind, _, variable = request.POST.get("credential", "").partition(" ")
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         mcp_credentials.remove_server_credential(
             name, kind, variable, actor=person_actor(request.user), now=timezone.now()
         )

@@ -11,7 +11,7 @@ from coordinator.identity.declarations import require_safe
 from coordinator.models import Grant, McpServer
 from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.models.mcp import GrantWord
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.mcp.filters import STATE_CHOICES, UNUSED, GrantFilter, filter_grants_by_state
 from dashboard.mcp.tables import GrantTable
@@ -20,7 +20,7 @@ PAGE = 50
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def list_grants(request: HtmxHttpRequest) -> HttpResponse:
     """List grants with their giver, reason and end; by default those in force."""
     now, query = timezone.now(), request.GET.copy()

@@ -15,17 +15,17 @@ from coordinator.identity.declarations import require_safe
 from coordinator.models import Grant, McpServer
 from coordinator.models.agent_names import LinkedAgent, agent_labels_by_id, load_linked_agents_by_name
 from coordinator.models.mcp import GrantWord
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.looks.charts import LinkGraph, OutlineNode, build_link_graph
-from dashboard.mcp.access_sheet import list_grantable_agent_ids
+from dashboard.mcp.access_sheet import list_agent_ids_including_unknown
 
 MOST_GRANTS = 60  # a graph with more is unreadable
 MIXED = "mixed"
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_grant_graph(request: HtmxHttpRequest) -> HttpResponse:
     """Draw the grants that have not ended, of all agents and servers, or of one agent or server."""
     agent, server = (request.GET.get(name, "")[:300] for name in ("agent", "server"))
@@ -39,7 +39,7 @@ def show_grant_graph(request: HtmxHttpRequest) -> HttpResponse:
     context = {
         "agent": agent,
         "server": server,
-        "agents": list_grantable_agent_ids(),
+        "agents": list_agent_ids_including_unknown(),
         "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
         "grants": grants,
         "more": more,

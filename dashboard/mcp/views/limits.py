@@ -28,19 +28,19 @@ CHOICES = {"": None, "yes": True, "no": False}
 def save_call_limits_view(request: HtmxHttpRequest) -> HttpResponse:
     """Save the limits of a server's calls, or of one tool's."""
     server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
-    with refusals.catch_refusal_as_message(request):
-        result_kib = parse_whole_number_field(request, "result_kib", "The largest result")
+    with refusals.add_refusal_message_during_block(request):
+        result_kib = parse_optional_whole_number_field(request, "result_kib", "The largest result")
         new = CallLimitSettings(
-            parse_whole_number_field(request, "call_seconds", "The longest call"),
-            parse_whole_number_field(request, "calls_per_minute", "The rate"),
+            parse_optional_whole_number_field(request, "call_seconds", "The longest call"),
+            parse_optional_whole_number_field(request, "calls_per_minute", "The rate"),
             result_kib * KIB if result_kib is not None else None,
             CHOICES.get(request.POST.get("masks", "")),
-            parse_whole_number_field(
+            parse_optional_whole_number_field(
                 request, "cache_seconds", "The time for which a result is answered again"
             ),
             CHOICES.get(request.POST.get("marks_addresses", "")),
-            parse_whole_number_field(request, "breaker_failures", "The number of failures"),
-            parse_whole_number_field(request, "breaker_seconds", "The time"),
+            parse_optional_whole_number_field(request, "breaker_failures", "The number of failures"),
+            parse_optional_whole_number_field(request, "breaker_seconds", "The time"),
         )
         is_changed = call_limits.save_call_limits(
             server, tool, new, actor=person_actor(request.user), now=timezone.now()
@@ -54,7 +54,7 @@ def save_call_limits_view(request: HtmxHttpRequest) -> HttpResponse:
 def close_circuit_breaker_view(request: HtmxHttpRequest) -> HttpResponse:
     """Close a server's circuit breaker, so that it is called again at once."""
     server = request.POST.get("server", "")
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         was_open = call_limits.close_circuit_breaker(
             server, actor=person_actor(request.user), now=timezone.now()
         )
@@ -67,7 +67,7 @@ def close_circuit_breaker_view(request: HtmxHttpRequest) -> HttpResponse:
 def clear_result_cache_view(request: HtmxHttpRequest) -> HttpResponse:
     """Delete a server's cached results."""
     server = request.POST.get("server", "")
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         deleted = result_cache.clear_result_cache(
             server, actor=person_actor(request.user), now=timezone.now()
         )
@@ -75,7 +75,7 @@ def clear_result_cache_view(request: HtmxHttpRequest) -> HttpResponse:
     return redirect(limits_page_url(server, ""))
 
 
-def parse_whole_number_field(request: HtmxHttpRequest, name: str, label: str) -> int | None:
+def parse_optional_whole_number_field(request: HtmxHttpRequest, name: str, label: str) -> int | None:
     """Return the whole number in a form field; None if it is empty. Raises UnprocessableRequest."""
     text = request.POST.get(name, "").strip()
     if not text:

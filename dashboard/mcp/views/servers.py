@@ -20,7 +20,7 @@ from django.utils.text import get_text_list
 
 from coordinator.actions.mcp import mcp_servers
 from coordinator.actions.mcp import mcp_tools as tool_actions
-from coordinator.actions.policy.tool_rules import deny_tool_to_all_agents
+from coordinator.actions.policy.tool_rules import try_add_tool_denial_rule
 from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.errors import Forbidden, NotFound, SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import person_actor
@@ -40,7 +40,7 @@ from coordinator.secrets import mask_command_arguments
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.form_page_redirects import declare_page_of_form_view
-from dashboard.frame.guards import require_admin, require_approver, require_viewer
+from dashboard.frame.guards import require_admin, require_approver, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.mcp import call_charts, definition_history, gateway_parts, limit_parts, sign_in_parts
 from dashboard.text import diffs
@@ -118,7 +118,7 @@ class McpServerRow:
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def list_mcp_servers_view(request: HtmxHttpRequest) -> HttpResponse:
     """List all servers with their policy, tools and grants in force."""
     search_text = request.GET.get("q", "").replace("\0", "").strip()
@@ -132,8 +132,8 @@ def list_mcp_servers_view(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_safe
-@require_viewer
-def list_unknown_mcp_servers(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer_role
+def list_unknown_mcp_servers_view(request: HtmxHttpRequest) -> HttpResponse:
     """Return the recently called servers that are not registered. The list's page loads them separately."""
     mcp_server_rows = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
     unknown_server_call_count = calls.count_unknown_server_calls(
@@ -194,15 +194,15 @@ def find_mcp_server_or_404(name: str) -> McpServer:
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Show a server: its settings, its tools, and the grants of each tool."""
     server, now = find_mcp_server_or_404(name), timezone.now()
     called: dict[str, int] = {}
-    for call_count in calls.count_tool_calls_by_agent_since(now - mcp_tools.SEEN_WITHIN, [name]):
+    for call_count in calls.list_tool_call_counts_since(now - mcp_tools.SEEN_WITHIN, [name]):
         called[call_count.tool_name] = called.get(call_count.tool_name, 0) + call_count.count
     known_tools = {tool.name: tool for tool in McpTool.objects.filter(server_id=name)}
-    lines = access.summarize_tool_grants(name, now, called)
+    lines = access.summarize_grants_of_server_tools(name, now, called)
     rows = [
         McpToolRow(line.tool, known_tools.get(line.tool), line, called.get(line.tool, 0)) for line in lines
     ]
@@ -219,7 +219,7 @@ def show_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
         ),
         "odd_args": None if isinstance(server.args, list) else server.args,
         "odd_policy": server.default_policy not in DefaultPolicy.values,
-        **gateway_parts.build_gateway_context(server, now),
+        **gateway_parts.build_server_gateway_context(server, now),
         **sign_in_parts.build_sign_in_context(server, request.user),
         **limit_parts.build_limits_context(name, "", now),
         "accepted_only": AcceptedOnlyServer.objects.filter(pk=name).exists(),
@@ -333,7 +333,7 @@ def enable_or_disable_mcp_server(request: HtmxHttpRequest, name: str) -> HttpRes
 def set_accepted_tools_only_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Set whether agents get changed tools of the server only after a person has accepted the change."""
     is_wanted = request.POST.get("accepted_only") == "on"
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         mcp_servers.set_accepted_tools_only(
             name, is_wanted, actor=person_actor(request.user), now=timezone.now()
         )
@@ -397,14 +397,14 @@ def import_pasted_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
 @require_POST
 @declare_page_of_form_view("mcp:server")
 @require_admin
-def discover_and_import_mcp_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
+def start_server_and_import_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Start a stdio server briefly and import the tools that it lists."""
     server = find_mcp_server_or_404(name)
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         if not isinstance(server.args, list):
             raise UnprocessableRequest("The server's arguments are not a list. Edit them first.")
-        listing = discovery.discover_server_tools(
-            server.command, [str(arg) for arg in server.args], accepted_isolation_or_default(server)
+        listing = discovery.start_server_and_list_tools(
+            server.command, [str(arg) for arg in server.args], stored_isolation_or_default(server)
         )
         tool_listing = tool_actions.store_tool_listing(
             name, listing, actor=person_actor(request.user), now=timezone.now()
@@ -413,10 +413,10 @@ def discover_and_import_mcp_tools(request: HtmxHttpRequest, name: str) -> HttpRe
     return redirect("mcp:server", name)
 
 
-def accepted_isolation_or_default(server: McpServer) -> Isolation:
+def stored_isolation_or_default(server: McpServer) -> Isolation:
     """Return the isolation that an admin set; the default if another program changed the command since."""
     upstream = McpUpstream.objects.filter(pk=server.name).first()
-    is_accepted = upstream is not None and commands.is_command_accepted(server, upstream)
+    is_accepted = upstream is not None and commands.has_admin_accepted_command(server, upstream)
     return isolation.build_isolation(upstream if is_accepted else None)
 
 
@@ -438,14 +438,14 @@ def describe_tool_changes(changes: tool_actions.ToolChanges) -> str:
     return f"Tools imported: {', '.join(f'{len(names)} {word}' for word, names in parts if names)}.{left_out}"
 
 
-def deny_tool_by_rule(request: HtmxHttpRequest, server: str, tool: str, now: datetime) -> None:
+def deny_tool_and_add_message(request: HtmxHttpRequest, server: str, tool: str, now: datetime) -> None:
     """Save a rule that denies the tool to all agents. Raises NotFound, Forbidden and UnprocessableRequest."""
     if not McpTool.objects.filter(server_id=server, name=tool).exists():
         raise NotFound("This tool no longer exists.")
     if not deciders.can_user_edit_policy(request.user):
         raise Forbidden(deciders.ADMINS_EDIT)
     reason = f"{tool} of {server} changed after somebody accepted it."
-    is_new = deny_tool_to_all_agents(
+    is_new = try_add_tool_denial_rule(
         qualified_tool_name(server, tool), reason, actor=person_actor(request.user), now=now
     )
     messages.success(
@@ -457,7 +457,7 @@ def deny_tool_by_rule(request: HtmxHttpRequest, server: str, tool: str, now: dat
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
     """Show one tool: its definition and, if it changed, the difference from the accepted one."""
     server, tool = request.GET.get("server", ""), request.GET.get("tool", "")
@@ -486,7 +486,7 @@ def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
 
 def diff_tool_definitions(tool: McpTool) -> list[diffs.Marked]:
     """Return the diff from the accepted to the current definition, with the signs `-`, `+` or a space."""
-    before, after = mcp_tools.definition_lines_for_comparison(tool)
+    before, after = mcp_tools.accepted_and_current_definition_lines(tool)
     marked = diffs.diff_all_lines_or_none(before, after)
     return [*(("-", line) for line in before), *(("+", line) for line in after)] if marked is None else marked
 
@@ -499,17 +499,19 @@ def decide_changed_tool(request: HtmxHttpRequest) -> HttpResponse:
     server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
     choice, seen_digest = request.POST.get("do", "accept"), request.POST.get("seen", "")
     by, now = person_actor(request.user), timezone.now()
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         if choice == "accept":
             tool_actions.accept_tool_changes(
                 server, [tool], actor=by, now=now, seen_version=seen_digest or None
             )
             messages.success(request, f"The new definition of {tool} is accepted.")
         elif choice == "keep":
-            tool_actions.decline_tool_change(server, tool, seen_version=seen_digest, actor=by, now=now)
+            tool_actions.decline_change_keep_accepted_definition(
+                server, tool, seen_version=seen_digest, actor=by, now=now
+            )
             messages.success(request, f"Agents are shown the accepted definition of {tool}.")
         elif choice == "deny":
-            deny_tool_by_rule(request, server, tool, now)
+            deny_tool_and_add_message(request, server, tool, now)
         else:
             messages.error(request, "Choose what becomes of the changed tool.")
     return redirect(f"{reverse('mcp:tool')}?{urlencode({'server': server, 'tool': tool})}")

@@ -22,8 +22,8 @@ from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.tool_search import (
     SEARCH_TOOLS,
     estimate_tokens_of_definition,
-    load_shown_tools,
-    parse_server_tool_pairs,
+    filter_valid_server_tool_pairs,
+    load_tool_listing_setting,
 )
 from coordinator.mcp.gateway.visibility import load_visible_tool_rows
 from coordinator.mcp.servers.names import name_in_calls
@@ -32,9 +32,9 @@ from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.models.mcp import ListedTools
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.form_page_redirects import declare_page_of_form_view
-from dashboard.frame.guards import require_admin, require_viewer
+from dashboard.frame.guards import require_admin, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.mcp.access_sheet import list_grantable_agent_ids
+from dashboard.mcp.access_sheet import list_agent_ids_including_unknown
 
 MAX_TOOLS_ON_PAGE = 2_000
 ABOUT = {
@@ -111,7 +111,9 @@ def build_visible_tool(  # noqa: PLR0917 - the columns of a row
     return VisibleTool(server_id, name, shown_text or "", tokens)
 
 
-def build_listing_choices(tools: list[VisibleTool], chosen: set[tuple[str, str]]) -> list[ListingChoice]:
+def build_listing_choices_with_sizes(
+    tools: list[VisibleTool], chosen: set[tuple[str, str]]
+) -> list[ListingChoice]:
     every = sum(tool.tokens for tool in tools)
     chosen_tokens = [tool.tokens for tool in tools if (tool.server_id, tool.name) in chosen]
     sizes = {
@@ -126,11 +128,11 @@ def build_listing_choices(tools: list[VisibleTool], chosen: set[tuple[str, str]]
 
 
 @require_http_methods(["GET", "HEAD"])
-@require_viewer
+@require_viewer_role
 def show_listed_tools(request: HtmxHttpRequest) -> HttpResponse:
     """Show which tools an agent's model gets, and how much of its context each choice would take."""
     agent_id = request.GET.get("agent", "").replace("\0", "").strip()
-    shown_tools = load_shown_tools(agent_id)
+    shown_tools = load_tool_listing_setting(agent_id)
     return render_listed_tools(request, agent_id, shown_tools.listed.value, set(shown_tools.chosen))
 
 
@@ -141,11 +143,11 @@ def render_listed_tools(
     servers: dict[str, list[VisibleTool]] = {}
     for tool in tools[:MAX_TOOLS_ON_PAGE]:
         servers.setdefault(tool.server_id, []).append(tool)
-    choices, labels = build_listing_choices(tools, chosen), agent_labels_by_id()
+    choices, labels = build_listing_choices_with_sizes(tools, chosen), agent_labels_by_id()
     context = {
         "agent": agent_id,
         "agent_label": labels.get(agent_id, agent_id),
-        "agents": [(name, labels.get(name, name)) for name in list_grantable_agent_ids()],
+        "agents": [(name, labels.get(name, name)) for name in list_agent_ids_including_unknown()],
         "listed": listed,
         "choices": choices,
         "current": next((choice for choice in choices if choice.value == listed), None),
@@ -166,7 +168,7 @@ def render_listed_tools(
 def save_listed_tools(request: HtmxHttpRequest) -> HttpResponse:
     """Save which tools an agent's model gets."""
     agent_id, listed = request.POST.get("agent", ""), request.POST.get("listed", "")
-    chosen = parse_chosen_tools(request.POST.getlist("tool"))
+    chosen = parse_chosen_server_tool_pairs(request.POST.getlist("tool"))
     try:
         shown_tools.set_tools_visible_to_agent(
             agent_id, listed, chosen, actor=person_actor(request.user), now=timezone.now()
@@ -177,17 +179,17 @@ def save_listed_tools(request: HtmxHttpRequest) -> HttpResponse:
     return redirect(f"{reverse('mcp:shown')}?{urlencode({'agent': agent_id})}")
 
 
-def parse_chosen_tools(values: list[str]) -> set[tuple[str, str]]:
+def parse_chosen_server_tool_pairs(values: list[str]) -> set[tuple[str, str]]:
     """Return the servers and tools of a form; invalid values are ignored."""
     pairs = []
     for value in values[: 2 * shown_tools.MAX_CHOSEN_TOOLS]:
         with contextlib.suppress(ValueError, RecursionError):
             pairs.append(json.loads(value))
-    return set(parse_server_tool_pairs(pairs))
+    return set(filter_valid_server_tool_pairs(pairs))
 
 
 def encode_tool_choice(server_id: str, name: str) -> str:
-    """Return a server and a tool as a form value, which `parse_chosen_tools` reads."""
+    """Return a server and a tool as a form value, which `parse_chosen_server_tool_pairs` reads."""
     return json.dumps([server_id, name])
 
 
@@ -198,7 +200,7 @@ def save_short_tool_description_view(request: HtmxHttpRequest) -> HttpResponse:
     """Save a short description that agents get instead of a tool's own."""
     server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
     text = request.POST.get("description", "")
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         shown_tools.set_tool_description_override(
             server,
             tool,

@@ -36,7 +36,7 @@ from coordinator.mcp.protocol import oauth
 from coordinator.models import McpAuthorization
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.form_page_redirects import declare_page_of_form_view
-from dashboard.frame.guards import require_admin, require_viewer
+from dashboard.frame.guards import require_admin, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.mcp.sign_in_parts import build_oauth_redirect_uri, oauth_client_metadata_url
 
@@ -68,7 +68,7 @@ def save_server_sign_in_settings(request: HtmxHttpRequest, name: str) -> HttpRes
     """Enable sign-in at a server with its settings, or disable it and delete all sign-ins there."""
     form, now = request.POST, timezone.now()
     mode, actor = form.get("mode", ""), person_actor(request.user)
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         if mode == NOBODY:
             mcp_authorizations.remove_server_authorization(name, actor=actor, now=now)
             messages.success(request, "No sign-in is needed any more. All sign-ins were forgotten.")
@@ -97,7 +97,7 @@ def save_server_sign_in_settings(request: HtmxHttpRequest, name: str) -> HttpRes
 @require_POST
 @declare_page_of_form_view("mcp:server")
 @never_cache
-@require_viewer
+@require_viewer_role
 def start_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Show a page that leads to the server's sign-in page.
 
@@ -117,15 +117,16 @@ def start_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
         messages.error(request, str(getattr(problem, "detail", problem)))
         return redirect("mcp:server", name)
     pending = PendingSignIn(name, state, verifier, address.issuer, int(now.timestamp()))
-    request.session[SIGN_INS_SESSION_KEY] = [*list_pending_sign_ins(request.session, now), asdict(pending)][
-        -MOST_TABS:
-    ]
+    request.session[SIGN_INS_SESSION_KEY] = [
+        *pending_sign_ins_of_session(request.session, now),
+        asdict(pending),
+    ][-MOST_TABS:]
     return render(request, "accounts/provider_leave.html", {"address": address.address, "provider": name})
 
 
 @require_http_methods(["GET", "POST"])
 @never_cache
-@require_viewer
+@require_viewer_role
 def confirm_or_finish_server_authorization(request: HtmxHttpRequest) -> HttpResponse:
     """Show the form for the server's answer (GET), which has no effect yet, or process that form (POST)."""
     if request.method != "POST":
@@ -138,7 +139,7 @@ def confirm_or_finish_server_authorization(request: HtmxHttpRequest) -> HttpResp
     assert isinstance(request.user, User)
     assert isinstance(request.session, SessionStore)
     now = timezone.now()
-    with request.session.lock_session_data_until_saved():  # consumed: the same answer sent again is refused
+    with request.session.lock_and_save_during_block():  # consumed: the same answer sent again is refused
         pending = pop_pending_sign_in(request.session, request.POST.get("state", ""), now)
     if pending is None:
         messages.error(request, GONE)
@@ -146,7 +147,7 @@ def confirm_or_finish_server_authorization(request: HtmxHttpRequest) -> HttpResp
     if error := request.POST.get("error"):
         messages.error(request, f"{pending.server} did not sign you in: {error[:200]}.")
         return redirect("mcp:server", pending.server)
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         authorization = McpAuthorization.objects.filter(pk=pending.server).first()
         if authorization is None:
             raise UnprocessableRequest(f"Nobody signs in at the server {pending.server} any more.")
@@ -167,12 +168,12 @@ def confirm_or_finish_server_authorization(request: HtmxHttpRequest) -> HttpResp
 
 @require_POST
 @declare_page_of_form_view("mcp:server")
-@require_viewer
+@require_viewer_role
 def sign_out_of_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Delete a sign-in at a server: the person's own or, for administrators, anybody's."""
     assert isinstance(request.user, User)
     token = request.POST.get("token", "")
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         problem = mcp_sign_ins.sign_out_and_return_revocation_problem(
             int(token) if token.isascii() and token.isdigit() and len(token) < 19 else 0,
             request.user,
@@ -192,7 +193,7 @@ def sign_out_of_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResp
 def choose_sign_in_person_of_agent(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Set the person whose sign-in an agent uses at servers."""
     person = request.POST.get("person", "")
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         mcp_authorizations.set_agent_sign_in_user(
             request.POST.get("agent", ""),
             int(person) if person.isascii() and person.isdigit() and len(person) < 19 else None,
@@ -216,7 +217,7 @@ def show_oauth_client_metadata(request: HtmxHttpRequest) -> HttpResponse:  # noq
     return JsonResponse({"client_id": oauth_client_metadata_url(), **document})
 
 
-def list_pending_sign_ins(session: SessionBase, now: datetime) -> list[dict[str, Any]]:
+def pending_sign_ins_of_session(session: SessionBase, now: datetime) -> list[dict[str, Any]]:
     stored = session.get(SIGN_INS_SESSION_KEY)
     since = now.timestamp() - GOOD_FOR
     return [pending for pending in stored if pending["begun_at"] > since] if isinstance(stored, list) else []
@@ -224,7 +225,7 @@ def list_pending_sign_ins(session: SessionBase, now: datetime) -> list[dict[str,
 
 def pop_pending_sign_in(session: SessionBase, state: str, now: datetime) -> PendingSignIn | None:
     """Remove the sign-in with this state from the session and return it; None if there is none."""
-    sign_ins = list_pending_sign_ins(session, now)
+    sign_ins = pending_sign_ins_of_session(session, now)
     matching = [
         pending
         for pending in sign_ins

@@ -24,7 +24,7 @@ from coordinator.policy.suggestions.search import (
     build_preset_suggestion_with_examples,
     nearest_event_ids_outside_suggestion,
 )
-from dashboard.frame.guards import require_policy_editor, require_viewer
+from dashboard.frame.guards import require_policy_editor, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.rules.recorded import PIECE, READER
 
@@ -37,7 +37,7 @@ class ReadyMadeSwitch:
     number: int | None
 
 
-def list_ready_made_switches(rules: Sequence[ReadyMadeRule] = READY_MADE_RULES) -> list[ReadyMadeSwitch]:
+def load_ready_made_switches(rules: Sequence[ReadyMadeRule] = READY_MADE_RULES) -> list[ReadyMadeSwitch]:
     numbers = {
         rule.ready_made: rule.number
         for rule in reversed(load_saved_tool_rules())
@@ -48,7 +48,7 @@ def list_ready_made_switches(rules: Sequence[ReadyMadeRule] = READY_MADE_RULES) 
 
 @require_GET
 @never_cache
-@require_viewer
+@require_viewer_role
 def preview_ready_made_rule_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Show recorded calls that a ready-made rule would allow, and similar calls that it would not."""
     if name not in {rule.name for rule in ALLOWING_RULES}:
@@ -58,9 +58,9 @@ def preview_ready_made_rule_view(request: HtmxHttpRequest, name: str) -> HttpRes
     nearest = nearest_event_ids_outside_suggestion(compared)
     calls = {
         call.event_id: call
-        for call in READER.load_recorded_calls_by_id([*compared.examples.values(), *nearest])
+        for call in READER.load_recorded_calls_of_ids([*compared.examples.values(), *nearest])
     }
-    (switch,) = list_ready_made_switches([ready_made])
+    (switch,) = load_ready_made_switches([ready_made])
     context = {
         "switch": switch,
         "examples": [calls[event] for event in compared.examples.values() if event in calls],

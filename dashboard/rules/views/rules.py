@@ -32,7 +32,7 @@ from coordinator.policy.rules import tool_rules as policy
 from coordinator.policy.rules.call_history import LONGEST_REPETITION, parse_repetition_condition
 from coordinator.policy.rules.call_text import build_call_text_from_description
 from coordinator.policy.rules.ready_made_allowing import ALLOWING_RULES
-from coordinator.policy.rules.rule_checks import convert_pattern_rule_to_terms, list_rule_warnings
+from coordinator.policy.rules.rule_checks import rule_in_terms_or_none, warnings_by_rule_number
 from coordinator.policy.rules.terms import (
     IGNORE_UNREADABLE,
     LONGEST_TERMS,
@@ -41,7 +41,7 @@ from coordinator.policy.rules.terms import (
 )
 from coordinator.policy.rules.tool_rules import DecisionRule, Ruling
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from dashboard.frame.guards import require_approver, require_viewer
+from dashboard.frame.guards import require_approver, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.frame.stored_choices import (
     StoredChoiceField,
@@ -51,7 +51,7 @@ from dashboard.frame.stored_choices import (
 from dashboard.rules import question
 from dashboard.rules.question import RulesOnTrial
 from dashboard.rules.sentences import SentencePart, build_rule_sentence_parts
-from dashboard.rules.views.ready_made import list_ready_made_switches
+from dashboard.rules.views.ready_made import load_ready_made_switches
 from dashboard.rules.views.trials import start_trial_and_build_context
 
 MOST_OFFERED = 300
@@ -198,7 +198,7 @@ class TestedCall:
 
 @require_GET
 @never_cache
-@require_viewer
+@require_viewer_role
 def list_tool_rules(request: HtmxHttpRequest) -> HttpResponse:
     """Show the rules, and how they would decide the call that the query string describes."""
     saved = policy.load_saved_tool_rules()
@@ -206,7 +206,7 @@ def list_tool_rules(request: HtmxHttpRequest) -> HttpResponse:
     return render_tool_rules_page(
         request,
         build_tool_rule_formset(saved),
-        policy.tool_rules_version(saved),
+        policy.digest_tool_rules(saved),
         RulesOnTrial(),
         tested_call=tested_call,
     )
@@ -218,10 +218,10 @@ def judge_call_from_query(request: HtmxHttpRequest, saved: Sequence[DecisionRule
     if not tool:
         return None
     now = timezone.now()
-    grants = policy.load_applicable_grants([(tool, agent)], now)
+    grants = policy.load_grants_for_calls([(tool, agent)], now)
     servers = grants.managed.servers
     text = build_call_text_from_description(tool, about)
-    ruling = policy.decide_by_tool_rules(saved, tool, text, agent or None, program, servers=servers)
+    ruling = policy.tool_ruling_or_no_opinion(saved, tool, text, agent or None, program, servers=servers)
     verdict, server_tool = (
         grants.decide_by_applicable_grants(tool, agent, now),
         grants.managed.resolve_server_tool_of_call(tool),
@@ -285,16 +285,13 @@ def build_tool_rule_formset(saved: Sequence[DecisionRule]) -> Any:
 
 def rules_with_one_pattern_converted(rules: Sequence[DecisionRule], number: str) -> list[DecisionRule]:
     """Return the rules, with the pattern of rule `number` converted into terms if that is possible."""
-    return [
-        (convert_pattern_rule_to_terms(rule) or rule) if str(rule.number) == number else rule
-        for rule in rules
-    ]
+    return [(rule_in_terms_or_none(rule) or rule) if str(rule.number) == number else rule for rule in rules]
 
 
 def build_rule_cards(forms_: Any) -> list[RuleCard]:
     """Return the forms in the order of their rules, each with the rule that it would save."""
     if not forms_.is_bound:
-        return build_cards_of_rule_forms(forms_, initial_tool_rules_of_forms(forms_), list(forms_))
+        return build_cards_of_rule_forms(forms_, rules_from_initial_form_data(forms_), list(forms_))
     if not forms_.is_valid():
         return [RuleCard(form, place) for place, form in enumerate(forms_)]
     deleted = set(map(id, forms_.deleted_forms))
@@ -307,7 +304,7 @@ def build_cards_of_rule_forms(
     forms_: Any, rules: Sequence[DecisionRule], listed: Sequence[ToolRuleForm]
 ) -> list[RuleCard]:
     positions = {id(form): place for place, form in enumerate(forms_)}
-    warnings, labels = list_rule_warnings(rules), agent_labels_by_id()
+    warnings, labels = warnings_by_rule_number(rules), agent_labels_by_id()
     cards = [
         RuleCard(
             form,
@@ -315,14 +312,14 @@ def build_cards_of_rule_forms(
             rule,
             build_rule_sentence_parts(rule, labels),
             warnings.get(rule.number, ()),
-            convert_pattern_rule_to_terms(rule) is not None,
+            rule_in_terms_or_none(rule) is not None,
         )
         for form, rule in zip(listed, rules, strict=False)
     ]
     return [*cards, *(RuleCard(form, positions[id(form)]) for form in listed[len(rules) :])]
 
 
-def initial_tool_rules_of_forms(forms_: Any) -> list[DecisionRule]:
+def rules_from_initial_form_data(forms_: Any) -> list[DecisionRule]:
     """Return the rules from which the forms were built."""
     return [
         DecisionRule(
@@ -354,9 +351,9 @@ def posted_tool_rules_of_forms(forms_: Any) -> list[DecisionRule]:
             rule_fields["wait_seconds"],
             rule_fields["deny_at_deadline"],
             rule_fields["program"],
-            normalize_rule_term_lines(rule_fields["runs"]),
-            normalize_rule_term_lines(rule_fields["touches"]),
-            normalize_rule_term_lines(rule_fields["reaches"]),
+            normalize_term_lines_text(rule_fields["runs"]),
+            normalize_term_lines_text(rule_fields["touches"]),
+            normalize_term_lines_text(rule_fields["reaches"]),
             rule_fields["unreadable"],
             rule_fields["ready_made"],
             rule_fields["is_off"],
@@ -378,7 +375,7 @@ def normalize_repetition(text: str) -> str:
         return text
 
 
-def normalize_rule_term_lines(text: str) -> str:
+def normalize_term_lines_text(text: str) -> str:
     return "\n".join(split_term_lines(text))
 
 
@@ -409,7 +406,7 @@ def list_tools_by_program() -> list[ProgramTools]:
     ]
 
 
-def list_mcp_tool_names_for_agents() -> list[str]:
+def mcp_tool_names_in_calls() -> list[str]:
     """Return the known tools of MCP servers by the names that agents use, at most MOST_OFFERED."""
     mcp_tool_rows = McpTool.objects.order_by("server_id", "name").values_list("server_id", "name")
     return [
@@ -445,12 +442,12 @@ def render_tool_rules_page(
         "cannot_ask": get_text_list(
             [AGENT_TITLES[dialect.name] for dialect in DIALECTS.values() if not dialect.can_ask], "and"
         ),
-        "tools": [*list_builtin_tool_names(), *list_mcp_tool_names_for_agents()],
+        "tools": [*list_builtin_tool_names(), *mcp_tool_names_in_calls()],
         "kinds": tool_kinds.KINDS.items(),
         "tools_of_programs": list_tools_by_program(),
         "forms": forms_,
-        "ready_made": list_ready_made_switches(),
-        "allowing": list_ready_made_switches(ALLOWING_RULES),
+        "ready_made": load_ready_made_switches(),
+        "allowing": load_ready_made_switches(ALLOWING_RULES),
         "version": version,
         "cards": build_rule_cards(forms_),
     }

@@ -37,7 +37,7 @@ from coordinator.policy.suggestions.history import RecordedCall, WalkTimeLimit
 from coordinator.policy.suggestions.search import GOAL, RuleSuggestion, SuggestionSearch
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame.browser_proof_middleware import allow_post_without_browser_proof
-from dashboard.frame.guards import require_policy_editor, require_viewer
+from dashboard.frame.guards import require_policy_editor, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.rules import question
 from dashboard.rules import signed_values as carried
@@ -78,13 +78,13 @@ class SuggestionCard:
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 @allow_post_without_browser_proof
-@require_viewer
+@require_viewer_role
 def run_next_suggestion_search_piece(request: HtmxHttpRequest) -> HttpResponse:
     """Run the next piece of the search. It only reads, so the session cookie is enough, also for POST."""
     user_id, saved = signed_in_user_id(request), policy.load_saved_tool_rules()
     try:
         search = resume_or_start_suggestion_search(
-            user_id, request.POST.get("carried", ""), policy.tool_rules_version(saved)
+            user_id, request.POST.get("carried", ""), policy.digest_tool_rules(saved)
         )
     except SignalboxError as refusal:
         context = {"problem": str(refusal.detail)}
@@ -111,13 +111,13 @@ def signed_in_user_id(request: HtmxHttpRequest) -> int:
 def resume_or_start_suggestion_search(whose: int, so_far: str, version: str) -> SuggestionSearch:
     """Return the search to continue, or a new one if there is none yet or the rules have changed since."""
     if not so_far:
-        return SuggestionSearch.build_suggestion_search_over_history(READER)
+        return SuggestionSearch.start_suggestion_search_over_history(READER)
     try:
         seen_version, values = carried.unsign_values_for_person(whose, SEARCH, so_far)
         return (
             SuggestionSearch.deserialize_suggestion_search(values)
             if seen_version == version
-            else SuggestionSearch.build_suggestion_search_over_history(READER)
+            else SuggestionSearch.start_suggestion_search_over_history(READER)
         )
     except (ValueError, TypeError, AttributeError):
         raise UnprocessableRequest(
@@ -128,21 +128,23 @@ def resume_or_start_suggestion_search(whose: int, so_far: str, version: str) -> 
 def build_suggestions_context(
     whose: int, search: SuggestionSearch, saved: Sequence[DecisionRule]
 ) -> dict[str, Any]:
-    version = policy.tool_rules_version(saved)
+    version = policy.digest_tool_rules(saved)
     chosen = search.tried if search.is_done else []
     return {
         "search": search,
-        "share": round(search.suggestion_search_progress, 3),
+        "share": round(search.suggestion_search_progress_fraction, 3),
         "carried": ""
         if search.is_done
-        else carried.sign_values_for_person(whose, SEARCH, [version, search.serialize_suggestion_search()]),
+        else carried.sign_values_for_person(
+            whose, SEARCH, [version, search.serialize_suggestion_search_as_list()]
+        ),
         "step": f"{search.phase}-{search.before}",
         "suggestions": load_suggestion_cards(whose, chosen, saved),
         "goal": round(100 * GOAL),
         "asked": search.count_calls_that_may_be_allowed,
         "unasked": search.count_calls_allowed_by_suggestions(chosen),
-        "reached": int(100 * search.share_of_calls_allowed(chosen)),
-        "reached_now": int(100 * search.share_of_calls_allowed([])),
+        "reached": int(100 * search.share_of_calls_suggestions_allow(chosen)),
+        "reached_now": int(100 * search.share_of_calls_suggestions_allow([])),
         "dismissed": DismissedSuggestion.objects.count() if search.is_done else 0,
         "left": search.count_calls_that_may_be_allowed - search.count_calls_allowed_by_suggestions(chosen),
     }
@@ -159,16 +161,16 @@ def load_suggestion_cards(
             *suggestions.nearest_event_ids_outside_suggestion(suggestion),
         )
     ]
-    calls = {call.event_id: call for call in READER.load_recorded_calls_by_id(shown_events)}
+    calls = {call.event_id: call for call in READER.load_recorded_calls_of_ids(shown_events)}
     versions = grants.load_grant_slots(*agents_and_servers_of_suggestions(chosen))
-    cards, version, labels = [], policy.tool_rules_version(saved), agent_labels_by_id()
+    cards, version, labels = [], policy.digest_tool_rules(saved), agent_labels_by_id()
     for number, suggestion in enumerate(chosen, 1):
         seen_version = None
         if suggestion.slot:
             slot_grants = versions.get((*suggestion.slot,), [])  # type: ignore[arg-type]
-            seen_version = grants.compute_grants_version(slot_grants)
+            seen_version = grants.compute_grant_slot_version(slot_grants)
         packed = carried.sign_values_for_person(
-            whose, ACCEPT, [suggestion.serialize_rule_suggestion(), seen_version, version]
+            whose, ACCEPT, [suggestion.serialize_rule_suggestion_as_list(), seen_version, version]
         )
         suggestion_trial = build_suggestion_trial(suggestion, saved)
         callers = [
@@ -219,9 +221,9 @@ def agents_and_servers_of_suggestions(chosen: Sequence[RuleSuggestion]) -> tuple
 def build_suggestion_trial(suggestion: RuleSuggestion, saved: Sequence[DecisionRule]) -> RulesOnTrial:
     """Return a trial of the suggestion alone, which lists the calls that it counts."""
     if suggestion.is_grant:
-        return question.build_trial_of_grant_edits([suggestion.suggested_grant_edit(timezone.now())])
+        return question.build_trial_of_grant_edits([suggestion.require_suggested_grant_edit(timezone.now())])
     return question.build_trial_of_rules(
-        suggestions.rules_with_additions_after_denials(saved, [suggestion.suggested_rule(0)])
+        suggestions.insert_rules_after_last_deny(saved, [suggestion.suggested_rule(0)])
     )
 
 
@@ -236,7 +238,7 @@ def accept_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
         if not accepted:
             raise UnprocessableRequest("Select a suggestion first.")
         version = accepted[0][2]
-        seen_version = expected_rules_version(user_id, version, request.POST.get("since", ""))
+        seen_version = rules_version_required_for_acceptance(user_id, version, request.POST.get("since", ""))
         message, url, after = save_suggestions_and_build_message(
             [(suggestion, slot) for suggestion, slot, _ in accepted], seen_version, by, now
         )
@@ -275,7 +277,7 @@ def dismiss_or_restore_suggestions_view(request: HtmxHttpRequest) -> HttpRespons
     except SignalboxError as refusal:
         messages.error(request, str(refusal.detail))
         return redirect("rules:suggestions")
-    label = describe_suggestion(suggestion)
+    label = suggestion_as_plain_text(suggestion)
     actions.dismiss_suggestion(suggestion.suggestion_digest, label, actor=by, now=now)
     if not request.htmx:
         messages.success(request, "The suggestion is dismissed and will not be made again.")
@@ -283,7 +285,7 @@ def dismiss_or_restore_suggestions_view(request: HtmxHttpRequest) -> HttpRespons
     return render(request, "rules/_dismissed.html", {"label": label})
 
 
-def describe_suggestion(suggestion: RuleSuggestion) -> str:
+def suggestion_as_plain_text(suggestion: RuleSuggestion) -> str:
     """Return a suggestion as plain text."""
     if suggestion.slot is not None:
         agent, server, tool = suggestion.slot
@@ -305,7 +307,7 @@ def unsign_accepted_suggestion(whose: int, text: str) -> tuple[RuleSuggestion, s
         ) from None
 
 
-def expected_rules_version(whose: int, version: str, since: str) -> str:
+def rules_version_required_for_acceptance(whose: int, version: str, since: str) -> str:
     """Return the version that the saved rules must have for a suggestion to be accepted.
 
     This is the version that the search used, or the version after this person's last acceptance from that
@@ -334,7 +336,7 @@ def save_suggestions_and_build_message(
     added: list[DecisionRule] = []
     edits: list[GrantEdit] = []
     for suggestion, slot in accepted:
-        if suggestions.find_refused_request_for_suggestion(suggestion, READER, servers) is not None:
+        if suggestions.find_refused_request_matching_suggestion(suggestion, READER, servers) is not None:
             raise Conflict(
                 "Somebody has denied such a call since, so this is no longer suggested. Reload the page."
             )
@@ -343,7 +345,7 @@ def save_suggestions_and_build_message(
         )
         reason = f"Suggested from {suggestion.calls} recorded calls; {approved_text}, and nobody refused one."
         if suggestion.is_grant:
-            edits.append(suggestion.suggested_grant_edit(now, reason, slot))
+            edits.append(suggestion.require_suggested_grant_edit(now, reason, slot))
         else:
             added.append(suggestion.suggested_rule(0, reason))
     try:
@@ -352,10 +354,10 @@ def save_suggestions_and_build_message(
         if edits:
             grants.record_refused_grant_edits(edits, refusal, actor=actor, now=now)
         raise
-    version = policy.tool_rules_version(policy.load_saved_tool_rules())
+    version = policy.digest_tool_rules(policy.load_saved_tool_rules())
     return (
         describe_accepted_suggestions(numbered, edits),
-        page_url_of_accepted_suggestions(numbered, edits),
+        saved_rules_or_grants_url(numbered, edits),
         version,
     )
 
@@ -370,7 +372,7 @@ def describe_accepted_suggestions(added: Sequence[DecisionRule], edits: Sequence
     return f"{' and '.join(parts)} are saved and apply from now on."
 
 
-def page_url_of_accepted_suggestions(added: Sequence[DecisionRule], edits: Sequence[GrantEdit]) -> str:
+def saved_rules_or_grants_url(added: Sequence[DecisionRule], edits: Sequence[GrantEdit]) -> str:
     if added:
         return reverse("rules:list")
     query_text = urlencode({"agent": edits[0].agent_id, "server": edits[0].server_id}, quote_via=quote)

@@ -22,7 +22,7 @@ from coordinator.policy.suggestions import rule_trials
 from coordinator.policy.suggestions.history import CallHistoryReader, WalkTimeLimit
 from coordinator.policy.suggestions.rule_trials import RuleTrial, TrialCallFilter
 from dashboard.frame.browser_proof_middleware import allow_post_without_browser_proof
-from dashboard.frame.guards import render_role_refusal, require_viewer
+from dashboard.frame.guards import render_role_refusal, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.rules import question, trial_tables
 from dashboard.rules import signed_values as carried
@@ -40,13 +40,13 @@ SHORT = 300
 @require_POST
 @never_cache
 @allow_post_without_browser_proof
-@require_viewer
+@require_viewer_role
 def run_next_rule_trial_piece(request: HtmxHttpRequest) -> HttpResponse:
     """Count the next piece of a trial. It only reads, so the session cookie is enough, also for POST."""
     if question.has_unsaved_edits_in_form(request.POST) and not has_role(request.user, APPROVER):
         return render_role_refusal(request, APPROVER)
     try:
-        trial_form = question.parse_trial_form(request.POST)
+        trial_form = question.parse_rules_on_trial(request.POST)
         context = continue_trial_and_build_context(trial_form, request.POST.get("carried", ""))
     except SignalboxError as refusal:
         return render_trial_refusal(request, refusal)
@@ -71,27 +71,27 @@ def continue_trial_and_build_context(
 
     Raises UnprocessableRequest if `so_far` is not valid.
     """
-    trial = resume_or_start_rule_trial(so_far)
+    trial = deserialize_or_build_rule_trial(so_far)
     now, then = requested_trial.build_current_and_trial_judges(timezone.now())
-    trial.continue_rule_trial(choose_call_history_reader(seconds), now, then, WalkTimeLimit(seconds))
+    trial.continue_rule_trial(choose_history_reader_by_seconds(seconds), now, then, WalkTimeLimit(seconds))
     return {
         "question": requested_trial,
         "trial": trial_tables.build_trial_display(trial, is_open=requested_trial.has_unsaved_edits),
         "carried": ""
         if trial.is_done
-        else carried.sign_values_for_hidden_field(PURPOSE, trial.serialize_rule_trial()),
+        else carried.sign_values_for_purpose(PURPOSE, trial.serialize_rule_trial_as_list()),
         "step": trial.before,
     }
 
 
-def choose_call_history_reader(seconds: float) -> CallHistoryReader:
+def choose_history_reader_by_seconds(seconds: float) -> CallHistoryReader:
     """Return the reader of recorded calls. For fewer seconds than PIECE, it reads shorter stretches."""
     return replace(READER, stretch=min(READER.stretch, FIRST_STRETCH)) if seconds < PIECE else READER
 
 
-def resume_or_start_rule_trial(so_far: str) -> RuleTrial:
+def deserialize_or_build_rule_trial(so_far: str) -> RuleTrial:
     if not so_far:
-        return RuleTrial.build_rule_trial_over_history(READER)
+        return RuleTrial.start_rule_trial_over_history(READER)
     try:
         return RuleTrial.deserialize_rule_trial(carried.unsign_values_of_hidden_field(PURPOSE, so_far))
     except (ValueError, TypeError):
@@ -109,7 +109,7 @@ def render_trial_refusal(request: HtmxHttpRequest, refusal: SignalboxError) -> H
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 @allow_post_without_browser_proof
-@require_viewer
+@require_viewer_role
 def list_trial_calls(request: HtmxHttpRequest) -> HttpResponse:
     """List the calls that a number of a trial counts.
 
@@ -118,7 +118,7 @@ def list_trial_calls(request: HtmxHttpRequest) -> HttpResponse:
     if question.has_unsaved_edits_in_form(request.POST) and not has_role(request.user, APPROVER):
         return render_role_refusal(request, APPROVER)
     try:
-        trial_form = question.parse_trial_form(request.POST)
+        trial_form = question.parse_rules_on_trial(request.POST)
     except SignalboxError as refusal:
         return render_trial_refusal(request, refusal)
     context = build_trial_calls_context(trial_form, request.GET)
@@ -131,9 +131,9 @@ def build_trial_calls_context(
     """Return the context of a list of calls that match `query`, the latest first, older than its `before`."""
     wanted_calls = parse_trial_call_filter(query)
     now, then = trial.build_current_and_trial_judges(timezone.now())
-    before = parse_event_id(query.get("before", ""))
+    before = parse_event_id_or_zero(query.get("before", ""))
     listed = rule_trials.load_judged_call_page(
-        choose_call_history_reader(seconds),
+        choose_history_reader_by_seconds(seconds),
         now,
         then,
         wanted_calls,
@@ -170,7 +170,7 @@ def list_trial_call_filter_labels(call_filter: TrialCallFilter) -> list[str]:
     return [*text_parts, *([f"in the week from {call_filter.week} (UTC)"] if call_filter.week else [])]
 
 
-def parse_event_id(text: str) -> int:
+def parse_event_id_or_zero(text: str) -> int:
     """Return an event's id, or 0 for invalid text, which starts the list at the latest event."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 

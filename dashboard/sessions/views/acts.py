@@ -25,7 +25,7 @@ from dashboard.frame.htmx import HtmxHttpRequest
 @require_approver
 def stop_session_view(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     assert request.user.is_authenticated
-    with refusals.catch_refusal_as_message(request, missing_is_404=True):
+    with refusals.add_refusal_message_during_block(request, missing_is_404=True):
         stopped = runs.request_session_stop(session_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, stopped.message or f"The session is {stopped.status}.")
     return redirect("sessions:detail", session_id)
@@ -78,7 +78,7 @@ def delete_session_view(request: HtmxHttpRequest, session_id: str) -> HttpRespon
         if request.POST.get("typed", "").strip() != session_id:
             problem = "This is not the session's id, so nothing was deleted. Type the id to confirm."
         else:
-            problem = delete_session_or_explain(request, session_id)
+            problem = delete_session_or_return_error(request, session_id)
             if not problem:
                 return redirect("sessions:list")
     context = {
@@ -91,7 +91,7 @@ def delete_session_view(request: HtmxHttpRequest, session_id: str) -> HttpRespon
     return render(request, "sessions/delete.html", context, status=422 if problem else 200)
 
 
-def delete_session_or_explain(request: HtmxHttpRequest, session_id: str) -> str:
+def delete_session_or_return_error(request: HtmxHttpRequest, session_id: str) -> str:
     assert request.user.is_authenticated
     try:
         removal = sessions.remove_session(session_id, actor=person_actor(request.user), now=timezone.now())

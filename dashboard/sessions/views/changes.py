@@ -9,7 +9,7 @@ from django.views.decorators.vary import vary_on_headers
 from coordinator.identity.declarations import require_safe
 from coordinator.models import Session
 from coordinator.sessions.statuses import LIVE
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.changes import build_changes_context
 from dashboard.timeline.heading import build_session_header_context
@@ -18,7 +18,7 @@ from dashboard.timeline.query import TimelineQuery
 
 @require_safe
 @vary_on_headers("HX-Request")
-@require_viewer
+@require_viewer_role
 def show_session_changes(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Show what the whole session, the turn `turn` or the file `file` changed.
 

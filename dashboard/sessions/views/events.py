@@ -17,7 +17,7 @@ from coordinator.identity.declarations import require_safe
 from coordinator.models import Event, Session
 from coordinator.sessions.events import JSON_COLUMNS
 from coordinator.sessions.timeline import CallRow, MessageRow, SessionTimeline, StoredValue, TimelineEvent
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.looks.parts import (
     DisplayPart,
@@ -37,7 +37,7 @@ def find_event_or_404(session_id: str, event_id: int) -> Event:
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_raw_event(request: HtmxHttpRequest, session_id: str, event_id: int) -> HttpResponse:  # noqa: ARG001
     """Return an event as JSON: its columns, decoded, and what Signalbox stores about it."""
     event = find_event_or_404(session_id, event_id)
@@ -60,7 +60,7 @@ def export_event_as_dict(event: Event) -> dict[str, Any]:
 
 @require_safe
 @vary_on_headers("HX-Request")
-@require_viewer
+@require_viewer_role
 def show_event_value(request: HtmxHttpRequest, session_id: str, event_id: int, column: str) -> HttpResponse:
     """Show the whole input or output of a call, or a whole message, as a fragment in its row or as a page."""
     session = get_object_or_404(Session, pk=session_id)
@@ -103,7 +103,7 @@ def load_event_with_uncut_values(session_id: str, event_id: int) -> TimelineEven
 
     The end of a call also has the call's input.
     """
-    events = SessionTimeline(session_id).read_events_by_id([event_id])
+    events = SessionTimeline(session_id).read_events_with_ids([event_id])
     if not events:
         raise Http404
     row = find_event_or_404(session_id, event_id)
@@ -118,7 +118,7 @@ def load_event_with_uncut_values(session_id: str, event_id: int) -> TimelineEven
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_event_image(
     request: HtmxHttpRequest,  # noqa: ARG001
     session_id: str,
@@ -132,7 +132,7 @@ def show_event_image(
     blocks = extract_content_blocks(getattr(find_event_or_404(session_id, event_id), column))
     if number >= len(blocks) or not is_image_block(blocks[number]):
         raise Http404
-    data = decode_image_block(blocks[number])
+    data = image_block_bytes_or_empty(blocks[number])
     kind = attachments.sniff_mime_type(data[: attachments.HEAD])
     if kind not in thumbnails.TYPES:
         raise Http404
@@ -141,7 +141,7 @@ def show_event_image(
     return response
 
 
-def decode_image_block(block: dict[str, Any]) -> bytes:
+def image_block_bytes_or_empty(block: dict[str, Any]) -> bytes:
     text = block["data"] if isinstance(block.get("data"), str) else block["source"]["data"]
     try:
         return base64.b64decode(text, validate=False)

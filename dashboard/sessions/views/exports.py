@@ -12,10 +12,10 @@ from coordinator.identity.declarations import require_safe
 from coordinator.models import Session
 from coordinator.sessions.timeline.walking import walk_session_events, walk_session_rows
 from coordinator.transparency.proofs import EntryState
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.lists.exports import build_ndjson_response
-from dashboard.sessions.evidence import MOST_ENTRIES, build_evidence_zip, load_session_audit_entries
+from dashboard.sessions.evidence import MOST_ENTRIES, load_session_audit_entries, open_temporary_evidence_zip
 from dashboard.sessions.views.events import export_event_as_dict
 from dashboard.timeline.as_markdown import iterate_session_markdown
 from dashboard.timeline.heading import build_session_header_context
@@ -30,7 +30,7 @@ def session_export_file_stem(session: Session) -> str:
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def export_session_ndjson(request: HtmxHttpRequest, session_id: str) -> StreamingHttpResponse:  # noqa: ARG001
     """Return all events in timeline order, one JSON object per line."""
     session = get_object_or_404(Session, pk=session_id)
@@ -41,7 +41,7 @@ def export_session_ndjson(request: HtmxHttpRequest, session_id: str) -> Streamin
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def export_session_markdown(request: HtmxHttpRequest, session_id: str) -> StreamingHttpResponse:  # noqa: ARG001
     session = get_object_or_404(Session, pk=session_id)
     response = StreamingHttpResponse(
@@ -52,7 +52,7 @@ def export_session_markdown(request: HtmxHttpRequest, session_id: str) -> Stream
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_session_evidence(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Show the session's requests and decisions, and the state of each in the audit log's Merkle tree."""
     session = get_object_or_404(Session, pk=session_id)
@@ -69,17 +69,20 @@ def show_session_evidence(request: HtmxHttpRequest, session_id: str) -> HttpResp
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def download_session_evidence(request: HtmxHttpRequest, session_id: str) -> FileResponse:  # noqa: ARG001
     session = get_object_or_404(Session, pk=session_id)
     name = f"evidence-{session_export_file_stem(session)}.zip"
     return FileResponse(
-        build_evidence_zip(session), as_attachment=True, filename=name, content_type="application/zip"
+        open_temporary_evidence_zip(session),
+        as_attachment=True,
+        filename=name,
+        content_type="application/zip",
     )
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_printable_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     session = get_object_or_404(Session, pk=session_id)
     rows = list(islice(walk_session_rows(session), MOST_PRINTED + 1))

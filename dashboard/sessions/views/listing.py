@@ -19,7 +19,7 @@ from coordinator.models.sessions import list_distinct_session_values
 from coordinator.search import files
 from coordinator.sessions import titles
 from coordinator.sessions.statuses import ENDED, LIVE
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.exports import build_csv_response, build_ndjson_response
 from dashboard.lists.paginator import CappedPaginator, ScannedPaginator
@@ -88,7 +88,7 @@ class ColumnChoice:
 
 @require_safe
 @vary_on_headers("HX-Request")
-@require_viewer
+@require_viewer_role
 def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
     """List sessions, the latest first: those without a parent, or those that match the filters."""
     assert request.user.is_authenticated
@@ -120,7 +120,7 @@ def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
         "hosts": list_distinct_session_values("hostname", MOST_CHOICES),
         "people": list_distinct_session_values("person", MOST_CHOICES, "sbx_session_figures"),
         "tags": list_distinct_session_values("tag", MOST_CHOICES, "sbx_session_tags"),
-        "tools": files.list_tools_called_by_sessions(),
+        "tools": files.list_all_called_tools(),
         "views": list(SavedSessionView.objects.filter(user_id=request.user.pk).order_by("name")),
         "here": query.urlencode(),
     }
@@ -170,15 +170,15 @@ def build_session_table(rows: Any, query: QueryDict) -> SessionTable:
 
 
 @require_safe
-@require_viewer
-def list_current_session_rows(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer_role
+def show_updated_session_rows(request: HtmxHttpRequest) -> HttpResponse:
     """Return the current rows of the sessions in `id`, with which a list updates its numbers."""
     sessions = Session.objects.filter(pk__in=request.GET.getlist("id")[:PAGE])
     return render(request, "sessions/_children.html", {"rows": load_session_rows(sessions)})
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def list_child_sessions(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Return the rows of a session's children, the oldest first, and how many more there are."""
     assert request.user.is_authenticated
@@ -194,14 +194,14 @@ def list_child_sessions(request: HtmxHttpRequest, session_id: str) -> HttpRespon
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def export_session_list_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Return all sessions that match the filters as CSV, in the order of the list."""
     return build_csv_response("sessions", EXPORT_COLUMNS, walk_exported_sessions(request))
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def export_session_list_ndjson(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Return all sessions that match the filters, one JSON object per line."""
     return build_ndjson_response("sessions", walk_exported_sessions(request))

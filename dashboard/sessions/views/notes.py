@@ -14,7 +14,7 @@ from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_POST, require_safe
 from coordinator.lib.body_limits import UPLOAD, declare_request_body_allowance
 from coordinator.models import Session
-from dashboard.frame.guards import require_approver, require_viewer
+from dashboard.frame.guards import require_approver, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.notes import build_notes_context
 from dashboard.sessions.views.steering import render_composer_parts
@@ -22,7 +22,7 @@ from dashboard.sessions.views.steering import render_composer_parts
 
 @require_safe
 @never_cache
-@require_viewer
+@require_viewer_role
 def show_session_notes(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Return the session's latest notes. A page loads them again when a note is written or delivered."""
     session = get_object_or_404(Session, pk=session_id)

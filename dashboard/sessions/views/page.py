@@ -24,16 +24,16 @@ from coordinator.sessions.timeline import (
     SessionTimeline,
     TimelineFilters,
     find_timeline_row_position,
-    load_arrived_rows,
+    get_or_load_event_counts,
+    load_arrived_rows_of_events,
     load_cached_density_slots,
-    load_cached_event_counts,
     load_timeline_changes,
     load_window_rows,
     newest_feed_change_id,
 )
 from coordinator.sessions.timeline.rows import FAR
 from dashboard.budgets.states import load_session_budgets_near_limit
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.notes import build_notes_context
 from dashboard.timeline.draft import build_draft_context
@@ -49,7 +49,7 @@ NESTED = 60  # events of a child that are shown inside its parent's timeline
 
 @require_safe
 @vary_on_headers("HX-Request")
-@require_viewer
+@require_viewer_role
 def show_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Show a window of a session's timeline. A fragment contains only the window."""
     session = get_object_or_404(Session, pk=session_id)
@@ -64,8 +64,8 @@ def show_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
 
 
 @require_safe
-@require_viewer
-def list_new_timeline_rows(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_viewer_role
+def show_new_timeline_rows(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Return what arrived since change `since`: new rows, calls that are now complete, and the next `since`.
 
     If too much has happened, or the changes since then were pruned, htmx is redirected to the end of the
@@ -77,10 +77,14 @@ def list_new_timeline_rows(request: HtmxHttpRequest, session_id: str) -> HttpRes
     changes = load_timeline_changes(session_id, int(since) if since.isdigit() and len(since) < 19 else -1)
     if changes.too_many:
         return HttpResponse(
-            headers={"HX-Redirect": session_page_url(session) + query.query_at_position(**{"from": "end"})}
+            headers={
+                "HX-Redirect": session_page_url(session) + query.query_string_at_position(**{"from": "end"})
+            }
         )
     timeline = SessionTimeline(session_id, search_and_build_timeline_filters(session, query))
-    arrived = load_arrived_rows(timeline, timeline.read_filtered_events_by_id(changes.event_ids), session)
+    arrived = load_arrived_rows_of_events(
+        timeline, timeline.read_filtered_events_with_ids(changes.event_ids), session
+    )
     new = arrived.failed if query.errors else arrived.new
     if not query.has_timeline_filters:
         new = [*new, *load_approval_timeline_rows(session, changes.request_ids)]
@@ -96,7 +100,7 @@ def list_new_timeline_rows(request: HtmxHttpRequest, session_id: str) -> HttpRes
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_session_header(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Return the session's summary, for a page that did not receive it from the stream.
 
@@ -107,7 +111,7 @@ def show_session_header(request: HtmxHttpRequest, session_id: str) -> HttpRespon
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_child_session_timeline(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Return the beginning of a child's timeline, to show it inside its parent's."""
     session = get_object_or_404(Session, pk=session_id)
@@ -122,12 +126,12 @@ def show_child_session_timeline(request: HtmxHttpRequest, session_id: str) -> Ht
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_session_minimap(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Return the minimap of the whole session, which may be seconds old. A short session has none."""
     session = get_object_or_404(Session, pk=session_id)
     query = TimelineQuery.parse_timeline_query(request.GET)
-    drawn = build_session_minimap_or_none(session, query, load_cached_event_counts(session.pk))
+    drawn = build_session_minimap_or_none(session, query, get_or_load_event_counts(session.pk))
     return render(request, "sessions/_minimap.html", {"session": session, "query": query, "minimap": drawn})
 
 
@@ -141,7 +145,7 @@ def build_session_minimap_or_none(
     frame = (window.events[0].at_us, window.events[-1].at_us) if window and window.events else None
     return build_minimap(
         slots,
-        lambda slot: query.query_at_position(after=EventPosition(slot.from_us, 0)),
+        lambda slot: query.query_string_at_position(after=EventPosition(slot.from_us, 0)),
         session_page_url(session),
         frame,
         session_start_microseconds(session),
@@ -149,7 +153,7 @@ def build_session_minimap_or_none(
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def jump_to_next_or_previous_event(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Redirect to the next or previous error or message.
 
@@ -164,7 +168,7 @@ def jump_to_next_or_previous_event(request: HtmxHttpRequest, session_id: str) ->
     backwards = direction == "previous"
     plain = SessionTimeline(session_id)
     event = None if query.event_id is None else plain.find_event_position(query.event_id)
-    requested_position = EventPosition.parse_event_position(request.GET.get("place", ""))
+    requested_position = EventPosition.parse_event_position_or_none(request.GET.get("place", ""))
     start = event or requested_position or (FAR if backwards else EventPosition(0, 0))
     timeline = plain.with_filters(filters)
     row = find_timeline_row_position(plain, start.event_id) if event else None
@@ -189,22 +193,22 @@ def jump_to_next_or_previous_event(request: HtmxHttpRequest, session_id: str) ->
         query if query.errors or target != "error" else replace(query, categories=(), tool="", text="")
     )
     return redirect(
-        f"{session_page_url(session)}{wider_query.query_at_position(event=position.event_id)}#event-{position.event_id}"
+        f"{session_page_url(session)}{wider_query.query_string_at_position(event=position.event_id)}#event-{position.event_id}"
     )
 
 
 def search_and_build_timeline_filters(session: Session, query: TimelineQuery) -> TimelineFilters:
     """Return the filters of the timeline. Words of the query are looked up in the search index."""
-    return query.build_event_filters_of_query(search_within_session(session, query))
+    return query.build_event_filters_of_query(find_matching_events_in_session(session, query))
 
 
-def search_within_session(session: Session, query: TimelineQuery) -> IndexWalkResult | None:
-    return search.find_event_ids_in_session(session.pk, query.text) if query.text else None
+def find_matching_events_in_session(session: Session, query: TimelineQuery) -> IndexWalkResult | None:
+    return search.walk_session_index_or_none(session.pk, query.text) if query.text else None
 
 
 def build_window_context(session: Session, query: TimelineQuery) -> dict[str, Any]:
     since = newest_feed_change_id()  # read before the rows, so that no change in between is missed
-    within_session = search_within_session(session, query)
+    within_session = find_matching_events_in_session(session, query)
     timeline = SessionTimeline(session.pk, query.build_event_filters_of_query(within_session))
     window = load_query_window(query, timeline, live=session.status in LIVE)
     rows = build_timeline_row_displays(load_window_rows(timeline, window, session), session)
@@ -214,10 +218,10 @@ def build_window_context(session: Session, query: TimelineQuery) -> dict[str, An
         "found": within_session,
         "window": window,
         "rows": rows,
-        "older_url": query.query_at_position(before=window.events[0].event_position)
+        "older_url": query.query_string_at_position(before=window.events[0].event_position)
         if window.older and window.events
         else "",
-        "newer_url": query.query_at_position(after=window.events[-1].event_position)
+        "newer_url": query.query_string_at_position(after=window.events[-1].event_position)
         if window.newer and window.events
         else "",
         "since": since,

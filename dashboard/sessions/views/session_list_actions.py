@@ -19,7 +19,7 @@ from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.models import ArchivedSession, Session, SessionPin, SessionTag
 from coordinator.sessions import titles
 from dashboard.frame import form_refusals as refusals
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.tables import COLUMN_LABELS
 from dashboard.sessions.views.listing import filter_sessions_and_build_context
@@ -67,7 +67,7 @@ def session_list_url(query: str) -> str:
 
 
 @require_POST
-@require_viewer
+@require_viewer_role
 def apply_action_to_chosen_sessions(request: HtmxHttpRequest) -> HttpResponse:
     """Apply an action to the chosen sessions, or toggle the pin of one.
 
@@ -77,7 +77,7 @@ def apply_action_to_chosen_sessions(request: HtmxHttpRequest) -> HttpResponse:
     back = request.POST.get("back", "")[: session_lists.MAX_QUERY_LENGTH]
     now = timezone.now()
     toggled = request.POST.get("toggle-pin", "")
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         if toggled:
             pinned = SessionPin.objects.filter(user_id=request.user.pk, session_id=toggled).exists()
             turn = session_lists.unpin_sessions if pinned else session_lists.pin_sessions
@@ -101,7 +101,7 @@ def apply_action_to_chosen_sessions(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_POST
-@require_viewer
+@require_viewer_role
 def save_visible_session_columns(request: HtmxHttpRequest) -> HttpResponse:
     """Store which columns this person's list shows."""
     assert request.user.is_authenticated
@@ -113,12 +113,12 @@ def save_visible_session_columns(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_POST
-@require_viewer
+@require_viewer_role
 def save_or_delete_filter_preset_view(request: HtmxHttpRequest) -> HttpResponse:
     """Save the filters of the query `back` under a name, or delete a saved view."""
     assert request.user.is_authenticated
     back = request.POST.get("back", "")
-    with refusals.catch_refusal_as_message(request):
+    with refusals.add_refusal_message_during_block(request):
         if deleted := request.POST.get("delete", ""):
             if not (deleted.isascii() and deleted.isdecimal() and len(deleted) < 19):
                 raise BadRequest("There is no such view.")
@@ -147,7 +147,7 @@ class SessionTagsForm(forms.Form):
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@require_viewer
+@require_viewer_role
 def edit_session_tags_and_archive(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Show a session's tags, pin and archive state, and change them on POST."""
     assert request.user.is_authenticated
@@ -172,7 +172,7 @@ def edit_session_tags_and_archive(request: HtmxHttpRequest, session_id: str) -> 
                 form.add_error("tags", str(refusal.detail))
         elif do in ("pin", "unpin", "archive", "restore"):
             act, done = ACTS[do]
-            with refusals.catch_refusal_as_message(request):
+            with refusals.add_refusal_message_during_block(request):
                 act([session_id], "", request.user, now)
                 messages.success(request, f"The session is {done}.")
             return redirect("sessions:keep-one", session_id)

@@ -88,7 +88,7 @@ def stop_session_turn(request: HtmxHttpRequest, session_id: str) -> HttpResponse
     """Stop the session's current turn. Queued prompts run after it."""
     assert request.user.is_authenticated
     session = get_object_or_404(Session, pk=session_id)
-    with refusals.catch_refusal_as_message(request, missing_is_404=True):
+    with refusals.add_refusal_message_during_block(request, missing_is_404=True):
         working = Run.objects.filter(session=session, status__in=ACTIVE).first()
         if working is None:
             messages.info(request, "No turn is running.")
@@ -105,7 +105,7 @@ def stop_session_turn(request: HtmxHttpRequest, session_id: str) -> HttpResponse
 def remove_queued_prompt(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Remove a prompt from the queue before it runs."""
     assert request.user.is_authenticated
-    with refusals.catch_refusal_as_message(request, missing_is_404=True):
+    with refusals.add_refusal_message_during_block(request, missing_is_404=True):
         run = get_object_or_404(Run, pk=request.POST.get("run", ""), session_id=session_id)
         if run.status != Run.Status.PENDING:
             raise BadRequest("This prompt is no longer waiting.")
@@ -117,11 +117,11 @@ def remove_queued_prompt(request: HtmxHttpRequest, session_id: str) -> HttpRespo
 @require_POST
 @require_approver
 def send_session_command(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Send a command to the session's runner. `what` has the format of `parse_session_command`."""
+    """Send a command to the session's runner. `what` has the format of `split_session_command_text`."""
     assert request.user.is_authenticated
     get_object_or_404(Session, pk=session_id)
-    with refusals.catch_refusal_as_message(request, missing_is_404=True):
-        session_command = parse_session_command(request.POST.get("what", ""))
+    with refusals.add_refusal_message_during_block(request, missing_is_404=True):
+        session_command = split_session_command_text(request.POST.get("what", ""))
         commands.queue_session_command(
             session_id, session_command, actor=person_actor(request.user), now=timezone.now()
         )
@@ -132,7 +132,7 @@ def send_session_command(request: HtmxHttpRequest, session_id: str) -> HttpRespo
     return redirect("sessions:detail", session_id)
 
 
-def parse_session_command(command_text: str) -> dict[str, Any]:
+def split_session_command_text(command_text: str) -> dict[str, Any]:
     """Return a button's value as a command.
 
     Examples: `set_mode=plan`, `set_config:effort=high`, `remove_worktree=discard`.

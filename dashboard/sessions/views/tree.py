@@ -14,7 +14,7 @@ from coordinator.models import Session
 from coordinator.models.agent_names import LinkedAgent, load_linked_agents_by_name
 from coordinator.sessions import titles
 from coordinator.sessions.statuses import AT_WORK
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.looks.charts import LinkGraph, OutlineNode, build_link_graph
 
@@ -37,7 +37,7 @@ class SessionTree:
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_session_tree(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     session = get_object_or_404(Session, pk=session_id)
     tree = load_session_tree(session)
@@ -59,7 +59,7 @@ def show_session_tree(request: HtmxHttpRequest, session_id: str) -> HttpResponse
             for row in level
         ],
         "graph": build_session_graph(tree, agents, session_titles),
-        "outline": build_session_outline(tree, agents, session_titles),
+        "outline": build_session_tree_outline(tree, agents, session_titles),
     }
     return render(request, "sessions/tree.html", context)
 
@@ -121,7 +121,7 @@ def build_session_graph(
     return build_link_graph(columns, links)
 
 
-def build_session_outline(
+def build_session_tree_outline(
     tree: SessionTree, agents: dict[str, LinkedAgent], session_titles: dict[str, str]
 ) -> list[OutlineNode]:
     """Return the sessions of the graph as an outline, each below its parent."""

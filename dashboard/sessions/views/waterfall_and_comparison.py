@@ -10,9 +10,9 @@ from coordinator.identity.declarations import require_safe
 from coordinator.models import Session
 from coordinator.sessions.list_facts import session_start_microseconds
 from coordinator.sessions.statuses import LIVE
-from coordinator.sessions.timeline import load_cached_density_slots, load_cached_event_counts
+from coordinator.sessions.timeline import get_or_load_event_counts, load_cached_density_slots
 from coordinator.sessions.titles import load_session_title
-from dashboard.frame.guards import require_viewer
+from dashboard.frame.guards import require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.changes import count_changed_files_if_reported
 from dashboard.sessions.comparing import (
@@ -26,7 +26,7 @@ from dashboard.timeline.waterfall import Waterfall, WaterfallQuery, load_waterfa
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def show_session_waterfall(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Show the events of a range of the session on a time axis.
 
@@ -53,7 +53,7 @@ def show_session_waterfall(request: HtmxHttpRequest, session_id: str) -> HttpRes
 
 def build_waterfall_minimap(session: Session, query: WaterfallQuery, waterfall: Waterfall) -> object:
     """Return the minimap of the whole session, with links to the ranges of the waterfall."""
-    counts = load_cached_event_counts(session.pk)
+    counts = get_or_load_event_counts(session.pk)
     slots = load_cached_density_slots(session.pk, total=counts.total, errors=counts.errors)
     return build_minimap(
         slots,
@@ -74,7 +74,7 @@ def parse_dragged_percent_range(left: str, right: str) -> tuple[float, float] | 
 
 
 @require_safe
-@require_viewer
+@require_viewer_role
 def compare_sessions(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Show the session next to another one, or sessions to compare it with."""
     session, now = get_object_or_404(Session, pk=session_id), timezone.now()
