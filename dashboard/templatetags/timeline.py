@@ -44,7 +44,7 @@ def as_markdown(part: DisplayPart) -> SafeString:
 
 
 @register.simple_tag
-def show_part_text(part: DisplayPart, text: str) -> SafeString:
+def part_text(part: DisplayPart, text: str) -> SafeString:
     """Render a text of a part. If the part is shown to judge a request, invisible characters are revealed."""
     return (
         reveal_text_and_highlight_spans(text, part.line_spans.get(text, ()))
