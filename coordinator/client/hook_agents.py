@@ -95,19 +95,19 @@ class HookAgent:
 
     def build_call_denial_answer(self, event: str, text: str) -> Any:
         """Return the answer that denies the call of this hook, in the agent's own JSON."""
-        return fill_answer_form_with_text(self.find_call_answer_forms(event).deny, text[:LONGEST_REASON])
+        return fill_hook_answer_template(self.find_call_answer_forms(event).deny, text[:LONGEST_REASON])
 
     def build_ask_in_terminal_answer(self, event: str, text: str) -> Any:
         """Return the answer that has the agent ask its own person, or denies where it cannot; None where it asks."""
-        return fill_answer_form_with_text(self.find_call_answer_forms(event).ask, text[:LONGEST_REASON])
+        return fill_hook_answer_template(self.find_call_answer_forms(event).ask, text[:LONGEST_REASON])
 
     def find_call_answer_forms(self, event: str) -> CallAnswerForms:
         return self.calls.get(event) or self.calls[self.strictest_hook_event]
 
 
-def fill_answer_form_with_text(form: Any, text: str) -> Any:
+def fill_hook_answer_template(form: Any, text: str) -> Any:
     if isinstance(form, dict):
-        return {name: fill_answer_form_with_text(value, text) for name, value in form.items()}
+        return {name: fill_hook_answer_template(value, text) for name, value in form.items()}
     return form.replace(WORDS, text) if isinstance(form, str) else form
 
 

@@ -531,7 +531,7 @@ def convert_codex_token_usage_record(
     also = (make_event_origin(record.session, "request", response),) if response else ()
     usage = payload.get("usage")
     yield record.build_imported_model_request(
-        "request", codex_token_counts(usage), also, detail=codex_reasoning_usage_detail(usage)
+        "request", codex_token_counts(usage), also, detail=build_codex_usage_detail(usage)
     )
 
 
@@ -550,7 +550,7 @@ def codex_token_counts(usage: Any) -> dict[str, int]:
     }
 
 
-def codex_reasoning_usage_detail(usage: Any) -> UsageDetail:
+def build_codex_usage_detail(usage: Any) -> UsageDetail:
     """Return the details of a request's usage other than its tokens."""
     usage_fields = usage if isinstance(usage, dict) else {}
     return UsageDetail(
@@ -621,7 +621,7 @@ def convert_legacy_codex_token_count(
     if not isinstance(usage, dict):
         usage = {name: max(0, value - before.get(name, 0)) for name, value in (totals or {}).items()}
     yield record.build_imported_model_request(
-        "request", codex_token_counts(usage), detail=codex_reasoning_usage_detail(usage)
+        "request", codex_token_counts(usage), detail=build_codex_usage_detail(usage)
     )
 
 

@@ -138,7 +138,7 @@ def parse_otlp_span(
         or "The call failed."
     )
     parent = str(span.get("parentSpanId") or "").lower()
-    add_langsmith_tokens_to_attributes(attributes)
+    set_langsmith_token_attributes(attributes)
     return TelemetryRecord(
         str(span.get("name") or ""),
         attributes,
@@ -154,7 +154,7 @@ def parse_otlp_span(
     )
 
 
-def add_langsmith_tokens_to_attributes(attributes: dict[str, Any]) -> None:
+def set_langsmith_token_attributes(attributes: dict[str, Any]) -> None:
     """Give a span of LangSmith's the details of its tokens under the names of the conventions."""
     usage = parse_embedded_json(attributes.get("langsmith.metadata.usage_metadata"))
     if not isinstance(usage, dict):

@@ -183,7 +183,7 @@ class Application:
             "tell_updates": driving.receive_session_updates,
             "ask_for_agent": driving.receive_permission_question_and_wait,
             "withdraw_for_agent": driving.withdraw_permission_question,
-            "mcp_collection_post": self.gateway.handle_post_to_collection,
+            "mcp_collection_post": self.gateway.handle_post_to_named_collection,
             "mcp_collection_get": self.gateway.stream_collection_tool_updates,
             "mcp_collection_delete": self.gateway.delete_collection_session,
             "mcp_server_post": self.gateway.handle_post_to_server,

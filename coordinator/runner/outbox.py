@@ -36,7 +36,7 @@ class OutboxCapacity:
     async def wait_for_capacity(self) -> None:
         await self._free.wait()
 
-    def reserve_bytes_without_waiting(self, size: int) -> None:
+    def reserve_bytes_even_if_full(self, size: int) -> None:
         self._left -= size
         if self._left <= 0:
             self._free.clear()
@@ -86,7 +86,7 @@ class UpdateOutbox:
         if self.refused is not None or self._try_merging_into_queued_update(run_id, update):
             return
         size = estimate_update_size(update)
-        self._capacity.reserve_bytes_without_waiting(size)
+        self._capacity.reserve_bytes_even_if_full(size)
         self._waiting.append(QueuedUpdate(run_id, datetime.now(UTC).isoformat(), update, size))
         self._empty.clear()
         self._more.set()
@@ -114,7 +114,7 @@ class UpdateOutbox:
         if updates is None:
             return False
         before, last.update, last.size = last.size, updates, estimate_update_size(updates)
-        self._capacity.reserve_bytes_without_waiting(last.size - before)
+        self._capacity.reserve_bytes_even_if_full(last.size - before)
         return True
 
     async def _run_update_sender(self) -> None:

@@ -37,6 +37,6 @@ class PendingUpdates:
         return updates
 
     def _reserve_bytes_and_append_update(self, update: dict[str, Any], size: int) -> None:
-        self._capacity.reserve_bytes_without_waiting(size)
+        self._capacity.reserve_bytes_even_if_full(size)
         self._size += size
         self._updates.append(update)

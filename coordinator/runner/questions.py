@@ -105,7 +105,9 @@ class PermissionQuestions:
             return reject_once_or_cancelled_outcome(options)
         if answer is None:
             return CANCELLED
-        return self.record_denial_and_build_outcome(call, options, answer["outcome"], answer.get("reason"))
+        return self.build_question_outcome_recording_denial(
+            call, options, answer["outcome"], answer.get("reason")
+        )
 
     async def ask_person_for_form_answer(self, run_id: str, params: dict[str, Any]) -> dict[str, Any]:
         """Return what the agent is answered that has a person fill in a form; one that cannot be asked is cancelled."""
@@ -152,7 +154,7 @@ class PermissionQuestions:
                 return answer
             await asyncio.sleep(0.05)  # a server that does not hold the question must not be flooded
 
-    def record_denial_and_build_outcome(
+    def build_question_outcome_recording_denial(
         self, call: dict[str, Any], options: list[dict[str, Any]], outcome: dict[str, Any], reason: object
     ) -> dict[str, Any]:
         chosen = next(

@@ -105,7 +105,7 @@ class SearchTerm:
 _NO_LETTER_BEFORE, _NO_LETTER_AFTER = r"(?<![^\W_])", r"(?![^\W_])"
 
 
-def split_search_words(text: str) -> list[str]:
+def split_into_index_words(text: str) -> list[str]:
     """Return a text's words as the index knows them."""
     if text.isascii():
         return text.translate(_ASCII_WORDS).split()
@@ -131,7 +131,7 @@ def parse_search_terms(question: str) -> list[SearchTerm]:
 
 def exact_phrase_term_or_none(phrase: str) -> SearchTerm | None:
     phrase_words, exact = (
-        truncate_letters_of_lexemes(split_search_words(phrase)),
+        truncate_letters_of_lexemes(split_into_index_words(phrase)),
         " ".join(normalize_search_text(phrase).split()),
     )
     if not exact:
@@ -141,7 +141,7 @@ def exact_phrase_term_or_none(phrase: str) -> SearchTerm | None:
 
 def parse_partial_word_term(typed: str) -> SearchTerm | None:
     """Return the term for what was typed between blanks; fewer than PIECE letters are whole words."""
-    piece_words = truncate_letters_of_lexemes(split_search_words(typed))
+    piece_words = truncate_letters_of_lexemes(split_into_index_words(typed))
     if not piece_words:
         return None
     if typed.endswith("*"):
@@ -225,7 +225,7 @@ class IndexableWords:
 def extract_indexable_word_sequence(texts: Iterable[str | None]) -> IndexableWords:
     """Return the words of an event's texts (TEXTS), as they stand, within the budget of an event."""
     readable, is_beyond = extract_event_text(texts, STORED_CHARACTERS, INDEX_CHARACTERS)
-    words = split_search_words(readable)
+    words = split_into_index_words(readable)
     if max(map(len, words), default=0) > MOST_LETTERS:
         words = [word[:MOST_LETTERS] for word in words]
     fitting = count_lexemes_fitting_in_index(words)

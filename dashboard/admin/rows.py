@@ -87,7 +87,7 @@ class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
         keys = [key for key in sent_keys if key is not None]
         return {
             self.rows.key_of_owned_row(row): row
-            for row in self.rows.query_owned_rows_with_keys(self.owner, keys)
+            for row in self.rows.query_owned_rows_by_keys(self.owner, keys)
         }
 
     def submitted_row_key(self, number: int) -> str | None:
@@ -163,7 +163,7 @@ class OwnedRows:
         """Return the rows of `owner`, ordered by key."""
         return self.model._default_manager.filter(**{self.owner_name: owner.pk}).order_by(self.key_name)
 
-    def query_owned_rows_with_keys(self, owner: Any, keys: list[str]) -> QuerySet[Any]:
+    def query_owned_rows_by_keys(self, owner: Any, keys: list[str]) -> QuerySet[Any]:
         """Return the rows of `owner` whose key is in `keys`."""
         return self.query_owned_rows(owner).filter(**{f"{self.key_name}__in": keys})
 

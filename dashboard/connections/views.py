@@ -19,7 +19,7 @@ from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.models import Agent
 from coordinator.operations.doctor import StepResult
-from coordinator.operations.doctor.claude_code import TRIAL_AGENT, iterate_claude_code_connection_steps
+from coordinator.operations.doctor.claude_code import TRIAL_AGENT, iterate_claude_code_trial_steps
 from dashboard.connections import addresses, agent_support, hook_bypasses, imports, pasting
 from dashboard.connections.omissions import load_recent_telemetry_omissions
 from dashboard.connections.received import (
@@ -112,9 +112,7 @@ def run_connection_test_view(request: HtmxHttpRequest) -> HttpResponse:
     )
     try:
         findings = list(
-            iterate_claude_code_connection_steps(
-                addresses.server_address_for_programs(request), raw, actor=by
-            )
+            iterate_claude_code_trial_steps(addresses.server_address_for_programs(request), raw, actor=by)
         )
     finally:
         keys.invalidate_api_key(row.pk, actor=by, now=timezone.now(), reason="the test has ended")

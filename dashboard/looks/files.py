@@ -103,7 +103,7 @@ def build_file_edit_call_display(name: str, tool_input: dict[str, Any], output: 
 
 def iterate_text_diff_lines(old: str, new: str) -> Iterator[Line]:
     """Yield the lines of a diff with the signs ` `, `-`, `+`, and `@` between distant changes."""
-    return diffs.walk_diff_hunks(old.splitlines(), new.splitlines())
+    return diffs.diff_texts_with_context(old.splitlines(), new.splitlines())
 
 
 def build_patch_call_display(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:

@@ -113,13 +113,13 @@ def disable_shortening_in_block() -> Iterator[None]:
         _whole.reset(token)
 
 
-def should_draw_full_length() -> bool:
+def is_shortening_disabled() -> bool:
     return _whole.get()
 
 
 def shorten_text_with_cut_flag(text: str) -> tuple[str, bool]:
     """Return the beginning of `text` that a row shows, and whether there is more."""
-    if should_draw_full_length():
+    if is_shortening_disabled():
         return text, False
     lines = text.splitlines(keepends=True)
     short = "".join(lines[:SHOW_LINES])[:SHOW_CHARACTERS]
@@ -137,18 +137,18 @@ def build_program_output_part(text: str, **options: Any) -> DisplayPart:
         return build_text_part(text, **options)
     screen = render_text_to_terminal_screen(text)
     lines, characters_left = [], SHOW_CHARACTERS
-    for line in screen.lines if should_draw_full_length() else screen.lines[:SHOW_LINES]:
+    for line in screen.lines if is_shortening_disabled() else screen.lines[:SHOW_LINES]:
         if characters_left <= 0:
             break
-        lines.append(line if should_draw_full_length() else line[:characters_left])
-        characters_left -= 0 if should_draw_full_length() else len(line)
+        lines.append(line if is_shortening_disabled() else line[:characters_left])
+        characters_left -= 0 if is_shortening_disabled() else len(line)
     spans = tuple(list_terminal_spans(lines))
     return DisplayPart(
         options.pop("kind", "text"),
         "".join(span.text for span in spans),
         cut=len(lines) < len(screen.lines)
         or characters_left < 0
-        or (screen.is_full and not should_draw_full_length()),
+        or (screen.is_full and not is_shortening_disabled()),
         terminal=spans,
         **options,
     )
@@ -156,9 +156,9 @@ def build_program_output_part(text: str, **options: Any) -> DisplayPart:
 
 def build_diff_part(lines: list[Line], label: str = "Change") -> DisplayPart:
     """Return a diff, shortened to what a row shows. In full, a very long one is a single text."""
-    if len(lines) > MOST_LINES and should_draw_full_length():
+    if len(lines) > MOST_LINES and is_shortening_disabled():
         return DisplayPart("text", "\n".join(f"{sign} {line}" for sign, line in lines), label=label)
-    if should_draw_full_length():
+    if is_shortening_disabled():
         return DisplayPart("diff", lines, label=label)
     shown_lines: list[Line] = []
     characters_left = SHOW_CHARACTERS
@@ -288,7 +288,7 @@ def format_json_scalar(value: Any) -> str:
 
 
 def build_json_part(value: Any, label: str = "") -> DisplayPart:
-    if should_draw_full_length():
+    if is_shortening_disabled():
         text, complete = json_text.format_json(hide_base64_in_json_value(value)), True
     else:
         text, complete = json_text.format_json_beginning_and_completeness(value, most=SHOW_CHARACTERS)

@@ -72,4 +72,4 @@ def diff_revision(revision: McpToolRevision, before: dict[str, Any] | None) -> S
     lines = indented_json_lines(revision.definition)
     if before is None:
         return [(" ", line) for line in lines]
-    return list(diffs.walk_diff_hunks(indented_json_lines(before), lines))
+    return list(diffs.diff_texts_with_context(indented_json_lines(before), lines))

@@ -41,7 +41,7 @@ def diff_all_lines_or_none(before: Sequence[str], after: Sequence[str]) -> list[
     return None if codes is None else list(iterate_diff_lines_of_opcodes(codes, before, after))
 
 
-def walk_diff_hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[Marked]:
+def diff_texts_with_context(before: Sequence[str], after: Sequence[str]) -> Iterator[Marked]:
     """Yield the changed lines with three lines of context, and an `@` between distant changes.
 
     If the texts are too large to compare, yield all old lines as removed, then all new lines as added.

@@ -38,8 +38,8 @@ from dashboard.looks.parts import (
     build_output_parts,
     build_text_part,
     is_image_block,
+    is_shortening_disabled,
     shorten_text_with_cut_flag,
-    should_draw_full_length,
 )
 from dashboard.text import markdown
 
@@ -299,7 +299,7 @@ def iterate_message_blocks(content: Any) -> Iterable[MessageBlock]:
 def build_message_text_block(text: str) -> MessageBlock:
     short = (
         text
-        if should_draw_full_length() or len(text) <= MESSAGE_CHARACTERS
+        if is_shortening_disabled() or len(text) <= MESSAGE_CHARACTERS
         else shorten_text_with_cut_flag(text)[0]
     )
     return MessageBlock(text=short, cut=len(short) < len(text))

@@ -100,7 +100,7 @@ def load_small_usage_chart_context(days: QuerySet[UsageDay], now: datetime) -> d
     return {"query": query, "total": total, **build_usage_chart_context(query, slots, by_name, now)}
 
 
-def build_session_token_charts(session_usage: SessionUsage) -> dict[str, Any]:
+def build_session_token_charts_context(session_usage: SessionUsage) -> dict[str, Any]:
     """Return the charts of a session: its tokens by turn, and the size of its context by request."""
     context, turn_totals = session_usage.context, session_usage.turns
     window = find_model_context_window_tokens(

@@ -41,7 +41,7 @@ from dashboard.timeline.heading import build_session_header_context
 from dashboard.timeline.query import TimelineQuery
 from dashboard.usage.activity import build_activity_context, build_tool_context
 from dashboard.usage.charts import (
-    build_session_token_charts,
+    build_session_token_charts_context,
     build_usage_chart_context,
     describe_difference_from_previous_period,
     sum_usage_by_name,
@@ -185,7 +185,7 @@ def show_session_usage(request: HtmxHttpRequest, session_id: str) -> HttpRespons
         "subagents": dict(list(subagents.items())[:MOST_ROWS]),
         "subagent_count": len(subagents),
         "spent_on_subagents": usage.sum_token_usages(subagents),
-        **build_session_token_charts(session_usage),
+        **build_session_token_charts_context(session_usage),
     }
     return render(
         request, "usage/session.html", build_session_header_context(session, TimelineQuery()) | context

@@ -193,7 +193,7 @@ def test_a_call_that_says_the_same_as_one_that_is_heard_is_a_question_of_its_own
         threads.after["find_undelivered_call_marking_lost"] = lambda: gateway_calls.end_gateway_call(
             call.call_id, RESULT, now=timezone.now()
         )
-        threads.after["mark_lost_and_find_ended"] = heard
+        threads.after["find_ended_call_marking_lost"] = heard
 
     ((told,),) = calling(ends)
     assert b"Waiting for approval" in told

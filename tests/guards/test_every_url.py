@@ -101,9 +101,7 @@ def knocking(
     """Clients of all people, and of all programs with the scopes that count. Nobody is throttled."""
     monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)  # thousands of refusals
     monkeypatch.setattr(keys.AttemptLimit, "seconds_until_retry", lambda *_: 0)
-    monkeypatch.setattr(
-        "dashboard.connections.views.iterate_claude_code_connection_steps", lambda *_, **__: []
-    )
+    monkeypatch.setattr("dashboard.connections.views.iterate_claude_code_trial_steps", lambda *_, **__: [])
     people = {name: callers.browser(person) for name, person in callers.people().items()}
     programs = {name: (callers.with_key(raw), scopes) for name, (raw, scopes) in callers.programs().items()}
     return people, programs

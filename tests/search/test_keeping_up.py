@@ -15,7 +15,7 @@ from coordinator.feed import reader as feed
 from coordinator.lib import instants
 from coordinator.models import Change, Event, EventContext, Session
 from coordinator.search.events import SearchQuery, search_events
-from coordinator.search.text import split_search_words
+from coordinator.search.text import split_into_index_words
 from tests.patience import PATIENCE
 from tests.people import signed_in
 from tests.search.indexing import index_new
@@ -202,7 +202,7 @@ def test_no_search_has_to_read_what_postgresql_gathered(session: Session) -> Non
 def test_words_are_cut_alike_in_texts_with_and_without_letters_beyond_ascii() -> None:
     plain = "def test_it(self): return x+=1\tA-B\x1fC\n"
     assert (
-        split_search_words(plain)
-        == split_search_words(plain + "…")
+        split_into_index_words(plain)
+        == split_into_index_words(plain + "…")
         == [*("def", "test", "it", "self", "return", "x", "1", "a", "b", "c")]
     )

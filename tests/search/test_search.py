@@ -20,7 +20,7 @@ from coordinator.search import events as search
 from coordinator.search import index as search_index
 from coordinator.search import text as search_text
 from coordinator.search.events import SearchQuery, search_events
-from coordinator.search.text import SearchTerm, parse_search_terms, split_search_words
+from coordinator.search.text import SearchTerm, parse_search_terms, split_into_index_words
 from tests.chat.rows import add_agent, add_messages
 from tests.people import signed_in
 from tests.search.indexing import (
@@ -197,7 +197,7 @@ def test_base64_is_not_indexed(session):
 
 
 def test_words_and_terms():
-    assert split_search_words("src/app.py table_42 Größe naïve") == [
+    assert split_into_index_words("src/app.py table_42 Größe naïve") == [
         "src",
         "app",
         "py",
@@ -469,7 +469,7 @@ def test_beginnings_of_many_words_find_what_they_find_word_by_word(
     index_new()
 
     def has(text, term):
-        words, length = split_search_words(text), len(term.words)
+        words, length = split_into_index_words(text), len(term.words)
         if term.exact:
             return f" {term.exact} " in f" {text.lower()} "
         return any(

@@ -10,7 +10,7 @@ from django.db import transaction
 from coordinator.chat.content import masked_message_search_text
 from coordinator.engine import chat_words
 from coordinator.models import ChatMessage, UnreadableText
-from coordinator.search.text import INDEX_CHARACTERS, count_lexemes_fitting_in_index, split_search_words
+from coordinator.search.text import INDEX_CHARACTERS, count_lexemes_fitting_in_index, split_into_index_words
 
 STEP = 500  # messages a transaction
 
@@ -19,7 +19,7 @@ def index_chat_body(message: ChatMessage) -> None:
     """Make a new message findable, in the transaction that writes it."""
     search_words = [
         word[:100]
-        for word in split_search_words(masked_message_search_text(message.content)[:INDEX_CHARACTERS])
+        for word in split_into_index_words(masked_message_search_text(message.content)[:INDEX_CHARACTERS])
     ]
     chat_words.index_chat_message(
         message.pk, " ".join(search_words[: count_lexemes_fitting_in_index(search_words)])

@@ -36,7 +36,7 @@ def replace_deciding_rules(
     if len(rows) > deciding_rules.MOST_RULES:
         raise UnprocessableRequest(f"There may be at most {deciding_rules.MOST_RULES} rows.")
     for rule in rows:
-        deciding_rules.validate_deciding_rule(rule)
+        deciding_rules.require_valid_approver_rule(rule)
     with transaction.atomic():
         bump_decision_rights_version()
         before = deciders.load_decider_book(now)

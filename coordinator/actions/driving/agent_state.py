@@ -16,7 +16,7 @@ MOST_ENTRIES = 500  # of a list that are kept
 Taker = Callable[[RunnerPost, Mapping[str, Any]], None]
 
 
-def store_agent_plan(post: RunnerPost, fields: Mapping[str, Any]) -> None:
+def set_driven_plan_without_saving(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     drafts.finish_agent_draft(post)
     post.driven.plan = mask_secrets_in_value(filter_dict_entries(fields.get("entries")))
 
@@ -88,7 +88,7 @@ def filter_dict_entries(value: Any) -> list[dict[str, Any]]:
 
 # By the kind of the update.
 FACTS: dict[str, Taker] = {
-    "plan": store_agent_plan,
+    "plan": set_driven_plan_without_saving,
     "current_mode_update": store_agent_mode,
     "config_option_update": store_agent_config_update,
     "available_commands_update": store_agent_commands,

@@ -62,7 +62,7 @@ def import_blueprint_file_if_new(
         return
     try:
         with transaction.atomic():
-            create_row_from_blueprint_file(job, kind, found_file)
+            import_blueprint_or_capability(job, kind, found_file)
     except SignalboxError as problem:
         record_skipped_blueprint_file(job, outcome, found_file, str(problem.detail))
         return
@@ -75,7 +75,7 @@ def find_blueprint_or_capability(kind: FileKind, name: str) -> Blueprint | Capab
     return model._default_manager.filter(pk=name).first()
 
 
-def create_row_from_blueprint_file(job: ImportJob, kind: FileKind, found_file: BlueprintFile) -> None:
+def import_blueprint_or_capability(job: ImportJob, kind: FileKind, found_file: BlueprintFile) -> None:
     fields = dict(found_file.fields)
     if not job.write and "mcp_servers" in fields:
         fields["mcp_servers"] = sealed_servers.map_server_values(fields["mcp_servers"], lambda *_: VALUE)

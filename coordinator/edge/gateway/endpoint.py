@@ -229,7 +229,9 @@ class GatewayEndpoint:
             "", self._tool_list_updates.serve_tool_list_change_stream, scope, receive, send
         )
 
-    async def handle_post_to_collection(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle_post_to_named_collection(
+        self, name: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """`POST /mcp/collections/{name}`: one message of a client, to the servers of a collection's tools."""
         await self.handle_post_to_server(f"{COLLECTION_PREFIX}{name}", scope, receive, send)
 

@@ -214,7 +214,7 @@ class PendingCalls:
     ) -> GatewayCall | None:
         return await self.wait_while_sending_progress(
             pending_call,
-            functools.partial(mark_lost_and_find_ended, earlier_call.call_id, pending_call.binding),
+            functools.partial(find_ended_call_marking_lost, earlier_call.call_id, pending_call.binding),
             f"gateway_calls:{earlier_call.call_id}",
             max_client_wait_seconds(pending_call.exchange),
             f"{pending_call.binding.tool} was approved and runs",
@@ -492,13 +492,13 @@ class PendingCalls:
         )
 
     async def end_call_with_message(self, pending_call: PendingCall, outcome: str, text: str) -> None:
-        response = answers.build_refusal_response(pending_call.exchange.message, text)
+        response = answers.encode_refusal_response(pending_call.exchange.message, text)
         self._records.end_call_record(pending_call.record, outcome, response)
         await pending_call.exchange.line.send_answer(response)
 
     async def refuse_without_ending_call(self, pending_call: PendingCall, text: str) -> None:
         """Say something that ends no call which goes on elsewhere."""
-        response = answers.build_refusal_response(pending_call.exchange.message, text)
+        response = answers.encode_refusal_response(pending_call.exchange.message, text)
         self._records.record_refused_retry(pending_call.record, response)
         await pending_call.exchange.line.send_answer(response)
 
@@ -529,7 +529,7 @@ def find_request_if_decided(request_id: str, stored_call_id: str | None) -> Perm
     return None if rules.current_request_state(row, timezone.now()).waiting else row
 
 
-def mark_lost_and_find_ended(call_id: str, binding: CallBinding) -> GatewayCall | None:
+def find_ended_call_marking_lost(call_id: str, binding: CallBinding) -> GatewayCall | None:
     now = timezone.now()
     call = gateway_calls.reload_call_marking_lost(
         GatewayCall.objects.get(pk=call_id), binding=binding, now=now

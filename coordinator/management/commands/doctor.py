@@ -70,7 +70,7 @@ class Command(BaseCommand):
         url = options["url"] or f"http://{settings.BIND}"
         if options["key"]:
             self.print_steps_and_raise_failure(
-                claude_code.iterate_claude_code_connection_steps(url, options["key"], actor=DOCTOR)
+                claude_code.iterate_claude_code_trial_steps(url, options["key"], actor=DOCTOR)
             )
             return
         now = timezone.now()
@@ -85,7 +85,7 @@ class Command(BaseCommand):
         )
         try:
             self.print_steps_and_raise_failure(
-                claude_code.iterate_claude_code_connection_steps(url, raw, actor=DOCTOR)
+                claude_code.iterate_claude_code_trial_steps(url, raw, actor=DOCTOR)
             )
         finally:
             keys.invalidate_api_key(row.pk, actor=DOCTOR, now=timezone.now(), reason="the test has ended")

@@ -34,7 +34,7 @@ def encode_tool_error_response(message: McpMessage, text: str, about: dict[str, 
     return encode_result_response(message.id, value)
 
 
-def build_refusal_response(message: McpMessage, text: str, about: dict[str, Any] | None = None) -> bytes:
+def encode_refusal_response(message: McpMessage, text: str, about: dict[str, Any] | None = None) -> bytes:
     """Return why a call, or another request, did not run, in the form that its client understands."""
     if message.method == "tools/call":
         return encode_tool_error_response(message, text, about)

@@ -27,7 +27,7 @@ TRIAL_AGENT = "signalbox-doctor"  # whom the trial's key is bound to: no agent o
 HOOK_PATH, TELEMETRY_PATH = "/hooks/claude-code", "/v1/logs"
 
 
-def iterate_claude_code_connection_steps(url: str, key: str, *, actor: Actor) -> Iterator[StepResult]:
+def iterate_claude_code_trial_steps(url: str, key: str, *, actor: Actor) -> Iterator[StepResult]:
     """Try each hop between Claude Code and the browser against the server at `url`; stop at the first that fails.
 
     What the trial leaves behind is removed again.

@@ -171,7 +171,7 @@ def parse_user_ids(value: Any) -> tuple[int, ...]:
     return tuple(user_id if type(user_id) is int else UNREADABLE for user_id in value)
 
 
-def validate_deciding_rule(rule: DecidingRuleRow) -> None:
+def require_valid_approver_rule(rule: DecidingRuleRow) -> None:
     """Raise UnprocessableRequest, in words for the person who wrote it, for a row that could not be followed."""
     for name in TERMS:
         value = getattr(rule, name)

@@ -45,7 +45,7 @@ def show_access_matrix(request: HtmxHttpRequest) -> HttpResponse:
         "number_of_columns": len(axes.tools),
         "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
         "filtered": any(query.get(name) for name in ("agents", "tools", "server", "only")),
-        "pages": neighbour_offsets_by_direction(window),
+        "pages": neighbour_window_offsets(window),
         "choices": CHOICES,
         "default_end": grant_lengths.DEFAULT,
     }
@@ -58,7 +58,7 @@ def parse_small_number_or_default(text: str | None, otherwise: int) -> int:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else otherwise
 
 
-def neighbour_offsets_by_direction(window: matrix.VisibleMatrix) -> dict[str, int | None]:
+def neighbour_window_offsets(window: matrix.VisibleMatrix) -> dict[str, int | None]:
     """Return the first row or column of each neighbouring window; None at the matrix's edge."""
     row, column = window.row, window.column
     return {

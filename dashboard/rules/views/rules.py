@@ -406,7 +406,7 @@ def list_tools_by_program() -> list[ProgramTools]:
     ]
 
 
-def mcp_tool_names_in_calls() -> list[str]:
+def load_mcp_tool_call_names() -> list[str]:
     """Return the known tools of MCP servers by the names that agents use, at most MOST_OFFERED."""
     mcp_tool_rows = McpTool.objects.order_by("server_id", "name").values_list("server_id", "name")
     return [
@@ -442,7 +442,7 @@ def render_tool_rules_page(
         "cannot_ask": get_text_list(
             [AGENT_TITLES[dialect.name] for dialect in DIALECTS.values() if not dialect.can_ask], "and"
         ),
-        "tools": [*list_builtin_tool_names(), *mcp_tool_names_in_calls()],
+        "tools": [*list_builtin_tool_names(), *load_mcp_tool_call_names()],
         "kinds": tool_kinds.KINDS.items(),
         "tools_of_programs": list_tools_by_program(),
         "forms": forms_,
