@@ -195,11 +195,13 @@ def parse_agent_hook(
     it is no JSON object or names no session.
     """
     try:
-        value = require_hook_object(decode_hook_rejecting_duplicates(body))
+        value = decode_hook_rejecting_duplicates(body)
     except UnreadableJson as problem:
         return build_hook_from_broken_body(
             body, at, kind, str(problem.detail), named_in=named_in, session_in=session_in
         )
+    if not isinstance(value, dict):
+        raise UnprocessableRequest("A hook must be a JSON object.")
     session = first_text_field(value, session_in)
     if session is None:
         raise UnprocessableRequest(f"A hook must name its {session_in[0]}.")
@@ -221,13 +223,6 @@ def build_hook_from_broken_body(
         raise UnreadableJson(reason)
     fields["body"] = replace_unstorable_text(body[:MOST_OF_UNREAD].decode("utf-8", "replace"))
     return kind((first_text_field(fields, named_in) or UNREAD).strip(), session, fields, at, unread=reason)
-
-
-def require_hook_object(value: Any) -> dict[str, Any]:
-    """Return what was posted. Raises UnprocessableRequest where it is no object."""
-    if not isinstance(value, dict):
-        raise UnprocessableRequest("A hook must be a JSON object.")
-    return value
 
 
 def first_text_field(fields: dict[str, Any], names: Iterable[str]) -> str | None:

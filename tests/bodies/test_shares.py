@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ async def read(
 ) -> Any:
     """Read a body and give back what it held; return it, or what it was refused for."""
     named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    with bodies.open_empty_body_reservation(sender) as held:
+    with bodies.reserve_body_during_block(sender) as held:
         try:
             return await held.read_body(line.receive, named, limit)
         except SignalboxError as refusal:
@@ -120,17 +121,15 @@ def test_one_key_never_holds_what_another_needs(monkeypatch: pytest.MonkeyPatch)
     large = b'"' + b"x" * 2_000_000 + b'"'
 
     async def work(bodies: RequestBodies) -> Any:
-        greedy: list[Any] = [bodies.open_empty_body_reservation("key:1") for _ in range(10)]
         taken = 0
-        for held in greedy:
-            try:
-                await held.read_body(Line(large, whole=True).receive, {}, LIMIT)
-                taken += 1
-            except ServiceBusy:
-                held.close()
-        other = await read(bodies, "key:2", Line(large, whole=True))
-        for held in greedy:
-            held.close()
+        with ExitStack() as greedy:
+            for _ in range(10):
+                with suppress(ServiceBusy), ExitStack() as stack:
+                    held = stack.enter_context(bodies.reserve_body_during_block("key:1"))
+                    await held.read_body(Line(large, whole=True).receive, {}, LIMIT)
+                    greedy.push(stack.pop_all())
+                    taken += 1
+            other = await read(bodies, "key:2", Line(large, whole=True))
         again = await read(bodies, "key:1", Line(large, whole=True))
         return taken, other == large, again == large
 
@@ -152,7 +151,7 @@ def test_small_bodies_find_room_where_a_large_one_is_refused(monkeypatch: pytest
     monkeypatch.setattr(module, "IN_ALL", 1_000_000)
 
     async def work(bodies: RequestBodies) -> Any:
-        with bodies.open_empty_body_reservation("key:1") as held:
+        with bodies.reserve_body_during_block("key:1") as held:
             held.grow_body_reservation(499_000)
             return [await read(bodies, "key:1", Line(b" " * size, whole=True)) for size in (100_000, 10_000)]
 
@@ -173,6 +172,6 @@ def test_all_is_given_back() -> None:
     async def work(bodies: RequestBodies) -> Any:
         for line in (Line(b"{}", whole=True), Line(b"x" * 11_000_000, whole=True)):
             await read(bodies, "key:1", line)
-        return bool(bodies._byte_budget), bodies._arriving, bodies._count
+        return bool(bodies.byte_budget), bodies._arriving, bodies._count
 
     assert run(work) == (False, {}, 0)

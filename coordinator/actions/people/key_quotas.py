@@ -2,7 +2,7 @@
 
 Counted in `key_storage_days`, in the transaction that writes the events, so every process adds to the same sum. Each
 process remembers what it last read or wrote: a key that another process brings over its limit is refused here with its
-next write at the latest. Decisions about calls are written all the same (`GroupWriter.perform`): a key over its limit
+next write at the latest. Decisions about calls are written all the same (`GroupWriter.perform_in_transaction`): a key over its limit
 still asks, is answered and is denied, though its timeline lacks the rest of the day.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, time, timedelta
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import OuterRef, Subquery
 
 from coordinator.errors import QuotaReached
@@ -28,7 +28,7 @@ _ADD = (
 
 
 class KeyQuotas:
-    """What one process knows of today's sums. The writing thread counts; anybody may ask for a `refusal`."""
+    """What one process knows of today's sums. The writing thread counts; anybody may ask for the error."""
 
     def __init__(self) -> None:
         self._day = ""
@@ -61,10 +61,10 @@ class KeyQuotas:
             stored = dict(rows.values_list("key_id", "bytes"))
             sums.update({caller: stored.get(key_id, 0) for key_id, caller in unknown.items()})
 
-    def add_stored_bytes(self, sizes: Mapping[str, int], now: datetime) -> dict[str, int]:
-        """Add to the keys' sums in the database, last of all in the transaction; return them for `remember`."""
+    def add_stored_bytes(self, sizes: Mapping[str, int], now: datetime) -> None:
+        """Add to the keys' sums in the database, last of all in the transaction, and here once that is committed."""
         if not settings.KEY_BYTES_PER_DAY:
-            return {}
+            return
         sums = {}
         # In one order, or two processes would wait for one another.
         for key_id, caller in sorted(
@@ -73,11 +73,7 @@ class KeyQuotas:
             with connection.cursor() as cursor:
                 cursor.execute(_ADD, [key_id, utc_day_text(now), sizes[caller]])
                 sums[caller] = int(cursor.fetchone()[0])
-        return sums
-
-    def cache_committed_byte_sums(self, sums: Mapping[str, int], now: datetime) -> None:
-        """Take over sums whose transaction is committed."""
-        self.stored_bytes_cache_for_day(now).update(sums)
+        transaction.on_commit(lambda: self.stored_bytes_cache_for_day(now).update(sums))
 
     def stored_bytes_cache_for_day(self, now: datetime) -> dict[str, int]:
         if self._day != (day := utc_day_text(now)):

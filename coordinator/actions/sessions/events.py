@@ -83,23 +83,23 @@ def prepare_event_rows(items: Iterable[NewEvent], now: datetime) -> list[Prepare
 
 def write_prepared_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outcome]:
     """Write prepared events, as `record_events` says. Must be called within a transaction."""
-    sessions_by_id = lock_and_find_session_ids(
-        {prepared_event.item.session_id for prepared_event in prepared}
-    )
+    named_ids = {prepared_event.item.session_id for prepared_event in prepared}
+    # Held against deletion until the transaction ends.
+    existing_ids = locks.lock_existing_sessions(sorted(filter(is_storable_text, named_ids)))
     locks.lock_sessions_in_order(
         {
             prepared_event.item.session_id
             for prepared_event in prepared
             if prepared_event.item.event_type in LIFECYCLE
         }
-        & sessions_by_id
+        & existing_ids
     )
     duplicates = origins.claim_origins_and_find_duplicates(
         [
             prepared_event.item
             for prepared_event in prepared
             if isinstance(prepared_event.item, DedupedEvent)
-            and find_event_write_error(prepared_event, sessions_by_id) is None
+            and find_event_write_error(prepared_event, existing_ids) is None
         ],
         now,
     )
@@ -111,7 +111,7 @@ def write_prepared_events(prepared: Sequence[PreparedEvent], now: datetime) -> l
     ]
     waiting: list[tuple[int, NewEvent, Row]] = []
     for position, prepared_event in enumerate(prepared):
-        refused = find_event_write_error(prepared_event, sessions_by_id) or (
+        refused = find_event_write_error(prepared_event, existing_ids) or (
             RecordedEvent(None) if id(prepared_event.item) in duplicates else None
         )
         outcomes.append(refused)
@@ -134,10 +134,10 @@ def write_prepared_events(prepared: Sequence[PreparedEvent], now: datetime) -> l
     return [outcome for outcome in outcomes if outcome is not None]
 
 
-def find_event_write_error(event: PreparedEvent, known_names: set[str]) -> SignalboxError | None:
+def find_event_write_error(event: PreparedEvent, existing_ids: set[str]) -> SignalboxError | None:
     if isinstance(event.rows, UnprocessableRequest):
         return event.rows
-    return None if event.item.session_id in known_names else NotFound("Session not found")
+    return None if event.item.session_id in existing_ids else NotFound("Session not found")
 
 
 def apply_lifecycle_or_return_outcome(item: NewEvent, now: datetime) -> Outcome | None:
@@ -148,11 +148,6 @@ def apply_lifecycle_or_return_outcome(item: NewEvent, now: datetime) -> Outcome 
     except SignalboxError as refusal:
         return refusal
     return None if to_be_stored else RecordedEvent(None)
-
-
-def lock_and_find_session_ids(session_ids: Iterable[str]) -> set[str]:
-    """Return those of the sessions that exist, held against deletion until the transaction ends."""
-    return locks.lock_existing_sessions(sorted(s for s in session_ids if is_storable_text(s)))
 
 
 def build_event_row_or_error(item: NewEvent, now: datetime) -> Row | UnprocessableRequest:

@@ -43,9 +43,8 @@ def claim_origins_and_find_duplicates(events: Sequence[HasOrigin], now: datetime
     firsts: dict[str, HasOrigin] = {}
     taken_origins = find_claimed_excluding_origins(events, now)
     for event in events:
-        if is_event_excluded_by_origins(event, taken_origins) or not wanted_origins.keys().isdisjoint(
-            build_origin_keys(event, event.unless)
-        ):
+        excluding_keys = build_origin_keys(event, event.unless)
+        if not (taken_origins.isdisjoint(event.unless) and wanted_origins.keys().isdisjoint(excluding_keys)):
             continue
         until = None if event.origin_for is None else at + event.origin_for
         key = event.origin if event.everywhere else scope_origin_to_session(event.session_id, event.origin)
@@ -59,17 +58,13 @@ def claim_origins_and_find_duplicates(events: Sequence[HasOrigin], now: datetime
     # Claims that another transaction took meanwhile may exclude the event.
     beaten = [one for one in new if one.unless and not won.issuperset(build_origin_keys(one, one.claims))]
     taken_origins = find_claimed_excluding_origins(beaten, now)
-    left_out = {id(event) for event in beaten if is_event_excluded_by_origins(event, taken_origins)}
+    left_out = {id(event) for event in beaten if not taken_origins.isdisjoint(event.unless)}
     return ({id(event) for event in events} - {id(event) for event in new}) | left_out
 
 
 def find_claimed_excluding_origins(events: Sequence[HasOrigin], now: datetime) -> set[str]:
     unless = {(event.session_id, key) for event in events for key in event.unless}
     return filter_claimed_origins(unless, now) if unless else set()
-
-
-def is_event_excluded_by_origins(event: HasOrigin, taken_origins: set[str]) -> bool:
-    return not taken_origins.isdisjoint(event.unless)
 
 
 def build_origin_keys(event: HasOrigin, origins: Collection[str]) -> list[str]:

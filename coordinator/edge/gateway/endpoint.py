@@ -308,7 +308,7 @@ class GatewayEndpoint:
         admission, agent_id = await self.admit_gateway_client(scope)
         is_one_server = name and not name.startswith(COLLECTION_PREFIX)
         line = ResponseStream(send) if is_one_server else ServerTaggedStream(send)
-        with self._bodies.open_empty_body_reservation(f"key:{admission.caller.id}") as reservation:
+        with self._bodies.reserve_body_during_block(f"key:{admission.caller.id}") as reservation:
             raw = await reservation.read_body(receive, headers, get_edge_operation_of_request(scope).body.key)
             try:
                 message = await reservation.decode_received_body(messages.parse_mcp_message, raw)

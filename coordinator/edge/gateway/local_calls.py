@@ -260,7 +260,7 @@ class LocalCallEndpoint:
     ) -> tuple[Admission, bytes]:
         headers = get_request_headers(scope)
         admission = await self._auth.admit_api_key_caller(scope, headers)
-        with self._bodies.open_empty_body_reservation(f"key:{admission.caller.id}") as reservation:
+        with self._bodies.reserve_body_during_block(f"key:{admission.caller.id}") as reservation:
             return admission, await reservation.read_body(
                 receive, headers, get_edge_operation_of_request(scope).body.key
             )

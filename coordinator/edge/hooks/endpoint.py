@@ -145,7 +145,7 @@ class HookEndpoint:
         wrong: edge.hooks.guard answers then.
         """
         admission = await self.admit_hook_caller(call, scope)
-        with self._bodies.open_empty_body_reservation(f"key:{admission.caller.id}") as reservation:
+        with self._bodies.reserve_body_during_block(f"key:{admission.caller.id}") as reservation:
             request = await self.read_hook_request(call, admission, reservation, scope, receive)
             if call.delivery.age is not None:  # its agent has gone on
                 call.late, call.ruling = True, NO_OPINION
@@ -236,7 +236,7 @@ class HookEndpoint:
         Raises as `read_hook_body` does.
         """
         sender = f"address:{client_network_or_address(get_client_address_and_scheme(scope).address)}"
-        with self._bodies.open_empty_body_reservation(sender) as reservation:
+        with self._bodies.reserve_body_during_block(sender) as reservation:
             await self.read_hook_body(call, reservation, scope, receive, STRANGER)
 
     # --- decide -------------------------------------------------------------------------------------------

@@ -167,25 +167,15 @@ class Authenticator:
         """
         if not settings.API_AUTH:
             require_non_browser_request(header_texts_by_name(headers))
-        return await self.authenticate_and_build_admission(
-            functools.partial(
-                self.authenticate_api_key_caller, scope, headers, *get_edge_operation_of_request(scope).scopes
-            )
-        )
+        scopes = get_edge_operation_of_request(scope).scopes
+        ask = functools.partial(self.authenticate_api_key_caller, scope, headers, *scopes)
+        generation = self.generation
+        return Admission(self, await ask(), ask, generation)
 
     async def admit_api_key_stream_reader(self, scope: Scope, headers: Headers) -> Admission:
         """Let a program in that listens to a stream; its key may be in the query. Raises as `admit_api_key_caller`."""
-        return await self.authenticate_and_build_admission(
-            functools.partial(
-                self.authenticate_api_key_caller,
-                scope,
-                headers,
-                *get_edge_operation_of_request(scope).scopes,
-                in_query=True,
-            )
-        )
-
-    async def authenticate_and_build_admission(self, ask: Callable[[], Awaitable[KeyIdentity]]) -> Admission:
+        scopes = get_edge_operation_of_request(scope).scopes
+        ask = functools.partial(self.authenticate_api_key_caller, scope, headers, *scopes, in_query=True)
         generation = self.generation
         return Admission(self, await ask(), ask, generation)
 

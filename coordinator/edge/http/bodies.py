@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from coordinator.edge.http.messages import ClientDisconnected, Headers
@@ -39,14 +40,19 @@ TOO_SLOW = "The request did not arrive completely in time. Send it again."
 
 class RequestBodies:
     def __init__(self) -> None:
-        self._byte_budget = ByteBudget()
+        self.byte_budget = ByteBudget()
         self._arriving: dict[str, dict[BodyReservation, None]] = {}
         self._count = 0
         self._decoders = FairThreadPool(DECODERS, "decode")
 
-    def open_empty_body_reservation(self, sender: str) -> BodyReservation:
-        """Return the place of one body; a context manager that gives back what it has taken."""
-        return BodyReservation(self, sender)
+    @contextmanager
+    def reserve_body_during_block(self, sender: str) -> Iterator[BodyReservation]:
+        """Give the reservation of one body, empty at first. All of it is released at the end."""
+        reservation = BodyReservation(self, sender)
+        try:
+            yield reservation
+        finally:
+            self.byte_budget.release_bytes_of_sender(sender, reservation.size)
 
     async def decode_in_thread(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `work`, in its caller's turn, in a thread that answers no pages."""
@@ -54,18 +60,6 @@ class RequestBodies:
 
     def close(self) -> None:
         self._decoders.shut_down_pool()
-
-    def reserve_body_bytes(self, reservation: BodyReservation, more: int) -> None:
-        """Count `more` bytes. Raises ServiceBusy where the sender, or all together, would hold too much."""
-        if not self._byte_budget.try_reserve_sender_bytes(
-            reservation.sender, more, size=reservation.size, total=IN_ALL
-        ):
-            raise ServiceBusy("Too many large bodies at once. Nothing was written; try again.", retry_after=1)
-        reservation.size += more
-
-    def release_body_bytes(self, reservation: BodyReservation) -> None:
-        self._byte_budget.release_bytes_of_sender(reservation.sender, reservation.size)
-        reservation.size = 0
 
     def register_body_and_abort_slow(self, reservation: BodyReservation) -> None:
         """Count a body as on its way; those that have been for too long give way to it."""
@@ -97,32 +91,22 @@ class RequestBodies:
                 del self._arriving[reservation.sender]
 
 
+@dataclass(slots=True, eq=False)
 class BodyReservation:
     """What one body holds: `size` bytes of `sender`'s share."""
 
-    __slots__ = ("_bodies", "began", "clock", "sender", "size")
-
-    def __init__(self, bodies: RequestBodies, sender: str) -> None:
-        self._bodies = bodies
-        self.sender = sender
-        self.size = 0
-        self.began = 0.0
-        self.clock: asyncio.Timeout
-
-    def __enter__(self) -> BodyReservation:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._bodies.release_body_bytes(self)
+    bodies: RequestBodies
+    sender: str
+    size: int = 0
+    began: float = 0.0  # on the event loop's clock
+    clock: asyncio.Timeout = field(init=False)
 
     def grow_body_reservation(self, more: int) -> None:
-        """Count `more` bytes. Raises ServiceBusy where that is too much."""
-        self._bodies.reserve_body_bytes(self, more)
+        """Count `more` bytes. Raises ServiceBusy where the sender, or all together, would hold too much."""
+        budget = self.bodies.byte_budget
+        if not budget.try_reserve_sender_bytes(self.sender, more, size=self.size, total=IN_ALL):
+            raise ServiceBusy("Too many large bodies at once. Nothing was written; try again.", retry_after=1)
+        self.size += more
 
     async def read_body(
         self,
@@ -146,7 +130,7 @@ class BodyReservation:
         if encoding in PLAIN and len(body) < SLOW_TO_DECODE:
             becomes = weigh(body, limit.becomes)
         else:  # in one go: what is unpacked and not counted yet is no more than there are threads for
-            body, becomes = await self._bodies.decode_in_thread(
+            body, becomes = await self.bodies.decode_in_thread(
                 decompress_and_measure_body, body, encoding, limit, weigh
             )
         if becomes > limit.becomes:
@@ -167,11 +151,11 @@ class BodyReservation:
         self.began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(limit.seconds) as self.clock:
-                self._bodies.register_body_and_abort_slow(self)
+                self.bodies.register_body_and_abort_slow(self)
                 try:
                     await self.pass_body_chunks_to_callback(receive, limit, keep)
                 finally:
-                    self._bodies.unregister_arriving_body(self)
+                    self.bodies.unregister_arriving_body(self)
         except TimeoutError:
             raise RequestTimedOut(TOO_SLOW) from None
 
@@ -192,7 +176,7 @@ class BodyReservation:
 
     async def decode_received_body(self, work: Callable[[bytes], T], body: bytes) -> T:
         """Return what `work` makes of the body; a large one in a thread that answers no pages."""
-        return work(body) if len(body) < SLOW_TO_DECODE else await self._bodies.decode_in_thread(work, body)
+        return work(body) if len(body) < SLOW_TO_DECODE else await self.bodies.decode_in_thread(work, body)
 
 
 def decompress_and_measure_body(

@@ -42,7 +42,7 @@ class RequestBodyIntake:
             return
         sender, limit = await self.identify_sender_and_body_limit(scope, length)
         with (
-            self._bodies.open_empty_body_reservation(sender) as reservation,
+            self._bodies.reserve_body_during_block(sender) as reservation,
             tempfile.SpooledTemporaryFile(SPOOL_BYTES) as body,
         ):
             await receive_into_file(reservation, receive, limit, body)

@@ -76,12 +76,10 @@ class ObservedRequest:
         """The answer has ended, or will never come: write the line that the settings ask for."""
         took = time.perf_counter() - self._began
         kind = settings.ACCESS_LOG
-        if kind == "all" or (kind == "slow" and self.is_slow_or_failed_request(took)):
+        is_slow = took > SLOW and self._route not in LONG_LIVED_ROUTES
+        if kind == "all" or (kind == "slow" and (is_slow or self._status >= 500)):
             log.info("%s", self, extra={"fields": self.build_log_fields(took)})
         trace.end_trace()
-
-    def is_slow_or_failed_request(self, took: float) -> bool:
-        return self._status >= 500 or (took > SLOW and self._route not in LONG_LIVED_ROUTES)
 
     def build_log_fields(self, took: float) -> dict[str, Any]:
         # Without the query, which may carry a key.

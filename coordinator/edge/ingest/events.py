@@ -64,7 +64,7 @@ class EventIngestEndpoint:
             ),
             deadline,
         )
-        with self._bodies.open_empty_body_reservation(f"key:{caller.id}") as reservation:
+        with self._bodies.reserve_body_during_block(f"key:{caller.id}") as reservation:
             body = await reservation.read_body(
                 receive, headers, get_edge_operation_of_request(scope).body.key
             )
@@ -96,7 +96,7 @@ class EventIngestEndpoint:
             ),
             deadline,
         )
-        with self._bodies.open_empty_body_reservation(f"key:{caller.id}") as reservation:
+        with self._bodies.reserve_body_during_block(f"key:{caller.id}") as reservation:
             body = await reservation.read_body(
                 receive, headers, get_edge_operation_of_request(scope).body.key
             )

@@ -82,7 +82,7 @@ class TelemetryEndpoint:
             caller = await self._auth.authenticate_api_key_caller(
                 scope, headers, *get_edge_operation_of_request(scope).scopes
             )
-            with self._bodies.open_empty_body_reservation(f"key:{caller.id}") as reservation:
+            with self._bodies.reserve_body_during_block(f"key:{caller.id}") as reservation:
                 reports, notes = await self.read_session_reports_and_omissions(
                     kind, form, scope, receive, reservation
                 )

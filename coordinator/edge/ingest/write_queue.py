@@ -121,17 +121,11 @@ class QueueLoad:
     events: int = 0
     size: int = 0
 
-    def add_job_to_load(self, job: WriteJob) -> None:
-        """Count a job."""
-        self.jobs += 1
-        self.events += len(job.items)
-        self.size += job.size
-
-    def remove_job_from_load(self, job: WriteJob) -> None:
-        """Count a job no more."""
-        self.jobs -= 1
-        self.events -= len(job.items)
-        self.size -= job.size
+    def count_job(self, job: WriteJob, by: int) -> None:
+        """Count a job as waiting (`by` 1) or as waiting no more (`by` -1)."""
+        self.jobs += by
+        self.events += by * len(job.items)
+        self.size += by * job.size
 
 
 class GroupWriter:
@@ -334,13 +328,13 @@ class GroupWriter:
             )
         self._by_caller[job.caller] = caller_load
         for load in (caller_load, self._all):
-            load.add_job_to_load(job)
+            load.count_job(job, 1)
 
     def release_queue_capacity_of_job(self, job: WriteJob) -> None:
         """Count the job as waiting no more."""
         caller_load = self._by_caller[job.caller]
         for load in (caller_load, self._all):
-            load.remove_job_from_load(job)
+            load.count_job(job, -1)
         if not caller_load.jobs:
             del self._by_caller[job.caller]
 
@@ -422,7 +416,8 @@ class GroupWriter:
                 job.prepared = prepare_event_rows(job.items, now)
         self._prepared = locks.shorten_connection_lock_waits(self._prepared)
         with transaction.atomic():
-            locks.limit_lock_wait(seconds_until_nearest_deadline(group))
+            nearest_deadline = min(job.deadline for job in group)
+            locks.limit_lock_wait(nearest_deadline - time.monotonic() - GIVE_UP_BEFORE / 2)
             by_job: dict[int, Any] = self.quota_refusals_by_job_id(group, now)
             by_job |= {
                 id(job): problem
@@ -449,9 +444,8 @@ class GroupWriter:
             for job in group:
                 if job.written:
                     sizes[job.caller] += job.size
-            sums = self._quotas.add_stored_bytes(sizes, now)
+            self._quotas.add_stored_bytes(sizes, now)
             self._committing = True
-        self._quotas.cache_committed_byte_sums(sums, now)
         return results
 
     def quota_refusals_by_job_id(self, group: Sequence[WriteJob], now: datetime) -> dict[int, Any]:
@@ -522,11 +516,6 @@ def write_event_batch_idempotently(job: WriteJob, now: datetime) -> Result:
     if job.once is not None and isinstance(result, bytes):
         idempotency.save_idempotent_answer(job.once, result, now)
     return result
-
-
-def seconds_until_nearest_deadline(group: Sequence[WriteJob]) -> float:
-    """Return for how many seconds the most pressed caller can wait."""
-    return min(job.deadline for job in group) - time.monotonic() - GIVE_UP_BEFORE / 2
 
 
 def count_new_events(outcomes: Sequence[Outcome]) -> int:

@@ -88,7 +88,7 @@ class AccessEndpoint:
         headers = get_request_headers(scope)
         admission = await self._auth.admit_api_key_caller(scope, headers)
         caller = admission.caller
-        with self._bodies.open_empty_body_reservation(f"key:{caller.id}") as reservation:
+        with self._bodies.reserve_body_during_block(f"key:{caller.id}") as reservation:
             body = await reservation.decode_received_body(
                 parse_access_body,
                 await reservation.read_body(receive, headers, get_edge_operation_of_request(scope).body.key),
