@@ -72,7 +72,7 @@ def list_session_touched_file_counts(
 ) -> list[tuple[str, int]]:
     """Return the files that the session's calls of these tools touched, with how often, the most touched first.
 
-    A call that is known to have failed touched none.
+    A call that failed, or that never came back, touched none; of an agent without ids of calls all count.
     """
     if not tools:
         return []
@@ -81,14 +81,15 @@ SELECT f.path, count(*) FROM events e
 JOIN sbx_file_touches t ON t.event_id = e.id JOIN sbx_files f ON f.id = t.file_id
 LEFT JOIN event_context c ON c.event_id = e.id
 WHERE e.session_id = %s AND e.error IS NULL AND e.event_type IN ('pre_tool', 'post_tool')
-    AND (c.tool_use_id IS NULL OR c.tool_use_id NOT IN (
-        SELECT o.tool_use_id FROM events x JOIN event_context o ON o.event_id = x.id
-        WHERE x.session_id = %s AND x.error IS NOT NULL AND o.tool_use_id IS NOT NULL
+    AND (c.tool_use_id IS NULL OR EXISTS (
+        SELECT 1 FROM event_context o JOIN events x ON x.id = o.event_id
+        WHERE o.session_id = c.session_id AND o.tool_use_id = c.tool_use_id
+            AND x.event_type = 'post_tool' AND x.error IS NULL
     ))
     AND e.tool_name IN ({", ".join(["%s"] * len(tools))})
 GROUP BY f.path ORDER BY 2 DESC, 1 LIMIT %s"""  # constants  # noqa: S608
     with connection.cursor() as cursor:
-        cursor.execute(statement, [session_id, session_id, *tools, most])
+        cursor.execute(statement, [session_id, *tools, most])
         return list(cursor.fetchall())
 
 

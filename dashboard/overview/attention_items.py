@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db.models import Exists, OuterRef
 from django.urls import reverse
 
 from coordinator.models import (
@@ -24,6 +25,7 @@ from coordinator.models import (
     SessionGuard,
 )
 from coordinator.models.upstream_sign_ins import SignInMode
+from coordinator.runs.statuses import ACTIVE, OPEN
 from dashboard.sessions.filters import format_utc_prefix
 from dashboard.templatetags.signalbox import count_of
 
@@ -51,7 +53,11 @@ def list_things_needing_attention(now: datetime, *, is_admin: bool) -> list[Need
     recent = Session.objects.filter(created_at__text__gte=format_utc_prefix(since), created_at__text__lt=":")
     today = now.astimezone(settings.LOCAL_ZONE).replace(hour=0, minute=0, second=0, microsecond=0)
     spent = BudgetMark.objects.filter(level__gte=100, at__gte=today, budget__ended_at__isnull=True)
-    untaken = Run.objects.filter(status=Run.Status.PENDING, created_at__lt=now - UNTAKEN_AFTER)
+    # A prompt that waits for its session's turn to end waits for no runner.
+    at_work = Run.objects.filter(session=OuterRef("session"), status__in=ACTIVE)
+    untaken = Run.objects.filter(
+        ~Exists(at_work), status=Run.Status.PENDING, created_at__lt=now - UNTAKEN_AFTER
+    )
     guards = SessionGuard.objects.filter(unguarded__gt=0, counted_at__gte=since)
     keys = ApiKey.objects.filter(revoked_at__isnull=True, expires_at__gt=now)
     needs = [
@@ -63,7 +69,7 @@ def list_things_needing_attention(now: datetime, *, is_admin: bool) -> list[Need
             True,
         ),
         (
-            HeldRun.objects.count(),
+            HeldRun.objects.filter(run__status__in=OPEN).count(),
             "run,runs",
             "held until somebody releases them",
             f"{runs}?status=pending",
@@ -77,7 +83,7 @@ def list_things_needing_attention(now: datetime, *, is_admin: bool) -> list[Need
             False,
         ),
         (
-            recent.filter(status=Session.Status.ERROR).count(),
+            recent.filter(status=Session.Status.ERROR, archived__isnull=True).count(),
             "session,sessions",
             "ended in an error in 24 hours",
             f"{sessions}?status=error",

@@ -129,18 +129,21 @@ class StartRunForm(RunDemandsForm):
         return {name: getattr(runner, name) for name in PROPERTIES} if runner is not None else {}
 
     def _set_choices_or_remove_fields(self) -> None:
-        """Set the choices from what online runners offer, and remove the fields that would have no choice."""
+        """Set the choices from what online runners offer, and remove the fields that would have no choice.
+
+        A field that was filled in stays: what was chosen and is offered no more is refused, never ignored.
+        """
         agents = self.fields["agent"]
         assert isinstance(agents, forms.ChoiceField)
         agents.choices = [("", "Any agent"), *self.offered.agents]
-        if not self.offered.agents:
+        if not self.offered.agents and not self.data.get("agent"):
             del self.fields["agent"]
         runner = self.fields["runner"]
         assert isinstance(runner, forms.ChoiceField)
         runner.choices = [("", "Any runner"), *self.offered.runner_choices]
-        if self.offered.runner_count < 2:
+        if self.offered.runner_count < 2 and not self.data.get("runner"):
             del self.fields["runner"]
-        if not self.offered.worktrees:
+        if not self.offered.worktrees and not self.data.get("worktree"):
             del self.fields["worktree"]
         self.fields["project_dir"].widget.attrs["list"] = "offered-directories"
         if self.offered.agents and not self.initial.get("agent"):
@@ -162,6 +165,13 @@ class StartRunForm(RunDemandsForm):
     def has_folded_values_or_errors(self) -> bool:
         """Return whether a field in the folded part has a value or an error."""
         return any(field.errors or field.value() for field in self.folded_form_fields)
+
+    def clean_worktree(self) -> bool:
+        """Return whether the agent gets a work tree. Raises ValidationError if no online runner can create one."""
+        wanted = bool(self.cleaned_data["worktree"])
+        if wanted and not self.offered.worktrees:
+            raise forms.ValidationError("No online runner can create a work tree now.")
+        return wanted
 
     def clean_parameters(self) -> dict[str, Any] | None:
         """Return the arguments, or None for an empty field.

@@ -51,7 +51,7 @@ class WaitSummary:
     waiting: int  # requests that still wait
     waiting_since: datetime | None  # when the oldest of them was made
     denied: int
-    total: timedelta  # of the requests that are closed
+    total: timedelta  # in which one of the closed requests waited
     longest: timedelta
     is_cut: bool  # whether there are more than MOST_REQUESTS
 
@@ -112,7 +112,8 @@ def load_change_summary(session_id: str, tools: Sequence[str]) -> ChangeSummary 
 
     None if neither is known.
     """
-    row = SessionChange.objects.filter(session_id=session_id, run_id="").only("files").first()
+    comparisons = SessionChange.objects.filter(session_id=session_id, run_id="", problem__isnull=True)
+    row = comparisons.only("files").first()
     if row is not None:
         files = list_file_reports(row)
         return ChangeSummary(
@@ -140,11 +141,12 @@ def load_wait_summary(session_id: str) -> WaitSummary:
     requests = PermissionRequest.objects.filter(context__session_id=session_id).order_by("-id")
     columns = ("created_at", "approved_at", "context__closed_at", "status")
     rows = list(requests.values_list(*columns)[: MOST_REQUESTS + 1])
-    lengths, waiting_since = [], None
+    waits: list[tuple[datetime, datetime]] = []
+    waiting_since = None
     for created_at, approved_at, closed_at, status in rows[:MOST_REQUESTS]:
         ended_at = next((moment for moment in (closed_at, approved_at) if isinstance(moment, datetime)), None)
         if isinstance(created_at, datetime) and ended_at is not None:
-            lengths.append(max(ended_at - created_at, timedelta()))
+            waits.append((created_at, max(ended_at, created_at)))
         elif isinstance(created_at, datetime) and status == RequestStatus.PENDING:
             waiting_since = created_at  # the newest come first
     statuses = [status for *_, status in rows[:MOST_REQUESTS]]
@@ -153,7 +155,18 @@ def load_wait_summary(session_id: str) -> WaitSummary:
         waiting=statuses.count(RequestStatus.PENDING),
         waiting_since=waiting_since,
         denied=statuses.count(RequestStatus.DENIED),
-        total=sum(lengths, timedelta()),
-        longest=max(lengths, default=timedelta()),
+        total=sum_time_covered_by_waits(waits),
+        longest=max((end - start for start, end in waits), default=timedelta()),
         is_cut=len(rows) > MOST_REQUESTS,
     )
+
+
+def sum_time_covered_by_waits(waits: Sequence[tuple[datetime, datetime]]) -> timedelta:
+    """Return how long at least one request waited: what waits at the same time counts once."""
+    total, covered_until = timedelta(), None
+    for start, end in sorted(waits):
+        begin = start if covered_until is None else max(start, covered_until)
+        if end > begin:
+            total += end - begin
+        covered_until = end if covered_until is None else max(end, covered_until)
+    return total

@@ -28,7 +28,7 @@ from coordinator.sessions.timeline import (
     load_arrived_rows_of_events,
 )
 from coordinator.sessions.timeline.reading import CATEGORIES
-from coordinator.sessions.timeline.updates import MOST_EVENTS
+from coordinator.sessions.timeline.updates import MOST_EVENTS, parse_permission_request_ids
 from dashboard.rendering.allowance import wrap_with_rendering_allowance
 from dashboard.sessions.steering import build_steering_context
 from dashboard.timeline import draft
@@ -68,7 +68,9 @@ def draw_changed_rows(session_id: str, changes: Sequence[FeedChange]) -> Drawing
     changed_ids = [
         row for row in event_ids_of_matching_changes(changes, "update", session_id) if row not in event_ids
     ]
-    request_ids = {int(change.key) for change in changes if change.topic == "permission_requests"}
+    request_ids = parse_permission_request_ids(
+        change.key for change in changes if change.topic == "permission_requests"
+    )
     concerned = event_ids or request_ids or changed_ids
     session = Session.objects.filter(pk=session_id).first() if concerned else None
     if session is None:

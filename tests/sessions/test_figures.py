@@ -68,13 +68,13 @@ def test_figures_sum_usage_and_say_when_a_session_began_and_ended():
     assert (row.began_us, row.ended_us) == (BEGAN_US - 5_000_000, BEGAN_US + 60_000_000)
 
 
-def test_a_session_without_usage_and_events_has_no_figures_to_show():
+def test_of_a_session_without_usage_and_events_only_its_beginning_is_known():
     make_session("ses_a")
     row = figures_of("ses_a")
     assert (row.cost, row.tokens, row.began_us, row.ended_us, row.files_changed) == (
         None,
         None,
-        None,
+        BEGAN_US,
         None,
         0,
     )

@@ -26,10 +26,14 @@ def fail_run_if_demands_unmet(run_id: str, now: datetime) -> bool:
     with transaction.atomic():
         run, session = lock_session_and_load_run(run_id)
         overdue = isinstance(run.timeout_at, datetime) and run.timeout_at <= now
+        earlier = Run.objects.filter(
+            session=session, status=Run.Status.PENDING, created_at__lt=run.created_at
+        )
         if (
             run.status != Run.Status.PENDING
             or not overdue
             or filter_active_runs_of_session(session.session_id).exists()
+            or earlier.exists()
         ):
             return False
         return try_end_run(run, session, Run.Status.FAILED, now, error=NOBODY_CAME)

@@ -22,7 +22,7 @@ from coordinator.actions.runs.run_state_machine import (
 )
 from coordinator.errors import BadRequest
 from coordinator.identity.actors import Actor
-from coordinator.models import LivingExecutor, Run, Runner, RunnerOffers, Session
+from coordinator.models import LivingExecutor, Run, Runner, RunnerOffers, Session, StopCommand
 from coordinator.runs.statuses import OPEN
 from coordinator.runs.stops import STOPPABLE
 
@@ -37,14 +37,16 @@ class StopResult:
     message: str | None = None
 
 
-def request_run_stop(run_id: str, *, actor: Actor, now: datetime) -> StopResult:
-    """Stop a run: a pending one at once, any other through its runner's next poll.
+def request_run_stop(run_id: str, *, actor: Actor, now: datetime, only_pending: bool = False) -> StopResult:
+    """Stop a run: a pending one at once, any other, unless `only_pending`, through its runner's next poll.
 
     A runner that drives agents ends the turn alone: the session's agent waits for the next prompt. Raises NotFound, or
-    BadRequest for a run that is being stopped or has ended.
+    BadRequest for a run that is being stopped or has ended, and with `only_pending` for one that has begun.
     """
     with transaction.atomic():
         run, session = lock_session_and_load_run(run_id)
+        if only_pending and run.status != Run.Status.PENDING:
+            raise BadRequest("This prompt is no longer waiting.")
         if run.status not in STOPPABLE:
             raise BadRequest(f"Run cannot be stopped (status: RunStatus.{run.status.upper()})")
         audit.record_audit_entry(
@@ -85,7 +87,7 @@ def request_session_stop(session_id: str, *, actor: Actor, now: datetime) -> Sto
     """
     with transaction.atomic():
         session = lock_session(session_id)
-        if session.status == Session.Status.STOPPING:
+        if session.status == Session.Status.STOPPING and not is_only_turn_being_stopped(session_id):
             return StopResult("", session_id, session.status, "Session is already being stopped")
         open_runs = list(Run.objects.filter(session_id=session_id, status__in=OPEN).order_by("created_at"))
         living = LivingExecutor.objects.filter(pk=session_id).first()
@@ -108,6 +110,12 @@ def request_session_stop(session_id: str, *, actor: Actor, now: datetime) -> Sto
         if living is not None and not filter_active_runs_of_session(session_id).exists():
             return stop_idle_session_process(session, living, now)
         return stops[-1]
+
+
+def is_only_turn_being_stopped(session_id: str) -> bool:
+    """Return whether a session that is being stopped would go on: with a queued run, or with its process."""
+    waits = Run.objects.filter(session_id=session_id, status=Run.Status.PENDING)
+    return waits.exists() or StopCommand.objects.filter(session_id=session_id, keeps_process=True).exists()
 
 
 def stop_idle_session_process(session: Session, living: LivingExecutor, now: datetime) -> StopResult:

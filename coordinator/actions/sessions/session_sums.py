@@ -17,8 +17,10 @@ from coordinator.actions.search.progress import load_index_progress
 from coordinator.actions.sessions.titles import WINDOW, find_session_ids_changed_between, query_session_ids
 from coordinator.engine import locks
 from coordinator.feed import reader as feed
-from coordinator.models import SessionChange, SessionFigures
+from coordinator.lib import instants
+from coordinator.models import Session, SessionChange, SessionFigures
 from coordinator.policy.rules.tool_kinds import KINDS
+from coordinator.sessions.list_facts import session_start_microseconds
 from coordinator.usage import reading as usage
 from coordinator.usage.reading import SESSION_OWNER
 
@@ -109,18 +111,28 @@ def compute_session_figures(session_ids: Sequence[str]) -> list[SessionFigures]:
         for session_id, files in comparisons.values_list("session_id", "files")
         if isinstance(files, list)
     }
+    sessions = Session.objects.in_bulk(session_ids)
     return [
         SessionFigures(
             session_id=session_id,
             cost=spent[session_id].cost if session_id in spent else None,
             tokens=spent[session_id].total_tokens if session_id in spent else None,
-            began_us=began_us,
+            began_us=began_as_lists_show_it(sessions[session_id], began_us),
             ended_us=ended_us,
             files_changed=compared.get(session_id, touched),
             person=person,
         )
         for session_id, person, began_us, ended_us, touched in rows
+        if session_id in sessions
     ]
+
+
+def began_as_lists_show_it(session: Session, first_us: int | None) -> int | None:
+    """Return when a session began, by `session_start_microseconds`; its first event where that cannot be read."""
+    if not isinstance(session.created_at, datetime):
+        return first_us
+    created = instants.instant_to_microseconds(session.created_at)
+    return created if first_us is None else session_start_microseconds(session, first_us)
 
 
 def load_figures_progress() -> tuple[int, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.db.models import Max, Min
 
+from coordinator.lib.storable import parse_database_id_or_none
 from coordinator.models import Change
 
 # Beyond this it is cheaper, and for the reader clearer, to load the end of the timeline afresh.
@@ -40,8 +42,19 @@ def load_timeline_changes(session_id: str, since: int) -> TimelineChanges:
     events = new.filter(topic="events", parent=session_id, op="insert").values_list("key", flat=True)
     ids = [int(key) for key in events[: MOST_EVENTS + 1]]
     request_rows = new.filter(topic="permission_requests").exclude(op="delete").values_list("key", flat=True)
-    requests = [int(key) for key in request_rows.distinct()[:MOST_EVENTS]]
-    return TimelineChanges(ids[:MOST_EVENTS], requests, upto, too_many=len(ids) > MOST_EVENTS)
+    request_keys = list(request_rows.distinct()[: MOST_EVENTS + 1])
+    too_many = len(ids) > MOST_EVENTS or len(request_keys) > MOST_EVENTS
+    return TimelineChanges(
+        ids[:MOST_EVENTS], parse_permission_request_ids(request_keys), upto, too_many=too_many
+    )
+
+
+def parse_permission_request_ids(keys: Iterable[str]) -> list[int]:
+    """Return the ids in the keys of changed permission requests.
+
+    A vote or an assignment, whose key is a `request_id`, changes nothing that a timeline shows.
+    """
+    return [row_id for key in keys if (row_id := parse_database_id_or_none(key)) is not None]
 
 
 def are_feed_changes_pruned_since(since: int, upto: int) -> bool:

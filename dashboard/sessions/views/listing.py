@@ -9,6 +9,7 @@ from typing import Any
 
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.declarations import require_safe
@@ -222,9 +223,10 @@ def walk_exported_sessions(request: HtmxHttpRequest) -> Iterator[dict[str, Any]]
 
 def export_session_row_as_dict(row: SessionRow) -> dict[str, Any]:
     session, facts, began = row.session, row.facts, row.began_at
+    ended = timezone.now() if row.is_live else facts.last
     seconds = None
-    if isinstance(began, datetime) and isinstance(facts.last, datetime):
-        seconds = round((facts.last - began).total_seconds(), 3)
+    if isinstance(began, datetime) and isinstance(ended, datetime):
+        seconds = round(max((ended - began).total_seconds(), 0), 3)
     return {
         "session_id": session.pk,
         "title": facts.title,

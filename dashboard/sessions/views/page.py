@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.declarations import require_safe
+from coordinator.lib.storable import parse_database_id_or_none
 from coordinator.models import Session
 from coordinator.search import events as search
 from coordinator.search.index import IndexWalkResult
@@ -73,8 +74,8 @@ def show_new_timeline_rows(request: HtmxHttpRequest, session_id: str) -> HttpRes
     """
     session = get_object_or_404(Session, pk=session_id)
     query = TimelineQuery.parse_timeline_query(request.GET)
-    since = request.GET.get("since", "")
-    changes = load_timeline_changes(session_id, int(since) if since.isdigit() and len(since) < 19 else -1)
+    since = parse_database_id_or_none(request.GET.get("since", ""))
+    changes = load_timeline_changes(session_id, -1 if since is None else since)
     if changes.too_many:
         return HttpResponse(
             headers={

@@ -107,9 +107,9 @@ def remove_queued_prompt(request: HtmxHttpRequest, session_id: str) -> HttpRespo
     assert request.user.is_authenticated
     with refusals.add_refusal_message_during_block(request, missing_is_404=True):
         run = get_object_or_404(Run, pk=request.POST.get("run", ""), session_id=session_id)
-        if run.status != Run.Status.PENDING:
-            raise BadRequest("This prompt is no longer waiting.")
-        runs.request_run_stop(run.run_id, actor=person_actor(request.user), now=timezone.now())
+        runs.request_run_stop(
+            run.run_id, actor=person_actor(request.user), now=timezone.now(), only_pending=True
+        )
         messages.success(request, "The prompt was removed from the queue.")
     return redirect("sessions:detail", session_id)
 

@@ -76,7 +76,8 @@ def load_session_tree(session: Session) -> SessionTree:
             break
         ancestors.add(parent.pk)
         root = parent
-    levels, taken_ids, is_whole = [[root]], {root.pk}, True
+    has_more_above = bool(root.parent_session_id) and root.parent_session_id not in ancestors
+    levels, taken_ids, is_whole = [[root]], {root.pk}, not has_more_above
     while len(levels) < MOST_LEVELS:
         rows = Session.objects.filter(parent_session_id__in=[row.pk for row in levels[-1]])
         free_count = MOST_SESSIONS - len(taken_ids)
@@ -86,10 +87,14 @@ def load_session_tree(session: Session) -> SessionTree:
             if row.pk not in taken_ids
         ]
         is_whole = is_whole and len(children) <= free_count
-        if not children[:free_count]:
+        shown = children[:free_count]
+        # Of very many, the session itself and those above it are never left out.
+        on_path = [row for row in rows.filter(pk__in=ancestors - taken_ids) if row not in shown]
+        shown = [*shown[: free_count - len(on_path)], *on_path] if free_count > len(on_path) else shown
+        if not shown:
             return SessionTree(levels, is_whole)
-        levels.append(children[:free_count])
-        taken_ids |= {row.pk for row in children[:free_count]}
+        levels.append(shown)
+        taken_ids |= {row.pk for row in shown}
     further = Session.objects.filter(parent_session_id__in=[row.pk for row in levels[-1]])
     return SessionTree(levels, is_whole and not further.exclude(pk__in=taken_ids).exists())
 
