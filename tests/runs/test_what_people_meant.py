@@ -77,7 +77,8 @@ def test_a_worktree_that_nobody_can_make_any_more_is_not_left_out() -> None:
     make_driver("stage", worktrees=False)
     able = make_driver("production", worktrees=True)
     form = {"agent": "claude", "prompt": "Go.", "project_dir": "/srv", "worktree": "on"}
-    assert 'name="worktree"' in (browser := signed_in("approver")).get(URL).content.decode()
+    browser = signed_in("approver")
+    assert 'name="worktree"' in browser.get(URL).content.decode()
     Runner.objects.filter(pk=able.pk).update(gone_at=timezone.now())
     answer = browser.post(URL, form)
     assert answer.status_code == 422 or Run.objects.get().ordered_with.parameters["worktree"]

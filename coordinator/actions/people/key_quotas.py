@@ -2,8 +2,8 @@
 
 Counted in `key_storage_days`, in the transaction that writes the events, so every process adds to the same sum. Each
 process remembers what it last read or wrote: a key that another process brings over its limit is refused here with its
-next write at the latest. Decisions about calls are written all the same (`GroupWriter.perform_in_transaction`): a key over its limit
-still asks, is answered and is denied, though its timeline lacks the rest of the day.
+next write at the latest. Decisions about calls are written all the same (`GroupWriter.perform_in_transaction`): a key
+over its limit still asks, is answered and is denied, though its timeline lacks the rest of the day.
 """
 
 from __future__ import annotations
