@@ -303,8 +303,18 @@ def load_edits_with_covered_grants(edits: list[GrantEdit], now: datetime) -> lis
         ]
         beneath, top = find_grants_remaining_under_edit(edit, live), topmost_grants_of_slot(live)
         hidden = [row for row in live if row not in beneath and row not in top]
-        lines.append(GrantEditLine(edit, topmost_grants_of_slot(beneath)[-1] if beneath else None, hidden))
+        lines.append(GrantEditLine(edit, deciding_grant_or_none(beneath, now), hidden))
     return lines
+
+
+def deciding_grant_or_none(live: Iterable[Grant], at: datetime) -> Grant | None:
+    """Return which of a slot's live grants decides; None where there is none."""
+    grants_by_id = {grant.pk: grant for grant in live}
+    rows = [build_grant_row_from_model(grant) for grant in grants_by_id.values()]
+    if not rows:
+        return None
+    verdict = access.decide_by_grants_or_none(rows, rows[0].entry_type, rows[0].server_id, at, False)
+    return None if verdict is None or verdict.grant is None else grants_by_id[verdict.grant.id]
 
 
 def serialize_grant_edits(edits: Iterable[GrantEdit]) -> str:

@@ -62,5 +62,7 @@ def save_hosts_of_earlier_approvals(now: datetime) -> None:
     rows = PermissionRequest.objects.with_context().filter(
         status=RequestStatus.APPROVED, context__tool_name__isnull=False, context__revoked_at=None
     )
-    for row in rows.order_by("-id")[:MOST_EARLIER].iterator(50):
+    newest_ids = list(rows.order_by("-id").values_list("pk", flat=True)[:MOST_EARLIER])
+    # The oldest first: a host is known from its first approval on.
+    for row in rows.filter(pk__gte=min(newest_ids, default=0)).order_by("id").iterator(50):
         save_hosts_of_approved_request(row, now)

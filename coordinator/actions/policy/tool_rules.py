@@ -14,7 +14,9 @@ from coordinator.engine.locks import lock_table_against_writes
 from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import ToolRule
+from coordinator.policy.rules import terms
 from coordinator.policy.rules import tool_rules as rules
+from coordinator.policy.rules.call_history import NEW_HOSTS
 from coordinator.policy.rules.tool_rules import DecisionRule
 
 CHANGED_MEANWHILE = (
@@ -57,8 +59,9 @@ def replace_tool_rules(
         )
 
 
-def has_rule_about_new_hosts(rules: Sequence[DecisionRule]) -> bool:
-    return any(rule.parsed_terms.has_new_hosts for rule in rules)
+def has_rule_about_new_hosts(listed: Sequence[DecisionRule]) -> bool:
+    """Say whether a rule is about new hosts; one whose terms nobody can read is not."""
+    return any(NEW_HOSTS in terms.split_term_lines(rule.reaches) for rule in listed)
 
 
 def try_add_tool_denial_rule(tool: str, reason: str, *, actor: Actor, now: datetime) -> bool:

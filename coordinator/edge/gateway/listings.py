@@ -188,7 +188,8 @@ class AgentToolListings:
         rules, policy = await self.load_rules_and_access_policy(exchange)
         names = {tool: qualified_tool_name(exchange.server.name, tool) for tool in exchange.server.tools}
         by_rule = any(
-            rule.verdict == ASK and any(map(rule.rule_applies_to_tool, names.values())) for rule in rules
+            rule.verdict == ASK and not rule.is_off and any(map(rule.rule_applies_to_tool, names.values()))
+            for rule in rules
         )
         verdicts = policy.verdicts_by_tool_of_server(
             exchange.agent_id, exchange.server.name, names, timezone.now()

@@ -209,7 +209,8 @@ def can_agent_see_tool(
     naming_rules = [
         rule
         for rule in rules
-        if rule.rule_applies_to_tool(qualified_tool_name(server, tool), qualified_tool_name(server, ""))
+        if not rule.is_off
+        and rule.rule_applies_to_tool(qualified_tool_name(server, tool), qualified_tool_name(server, ""))
     ]
     return all(
         can_program_see_tool(naming_rules, caller.agent_id, program)

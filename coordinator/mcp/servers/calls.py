@@ -9,8 +9,13 @@ from datetime import datetime
 from django.db.models import Count, Max, Q
 
 from coordinator.lib import instants
-from coordinator.mcp.servers.names import PREFIX, find_server_tools_meant_by_call
-from coordinator.models import Event
+from coordinator.mcp.servers.names import (
+    PREFIX,
+    ServerTool,
+    find_server_tools_meant_by_call,
+    name_in_calls,
+)
+from coordinator.models import Event, McpTool
 from coordinator.models.agent_names import load_linked_agents_by_name
 from coordinator.models.gateway import BY_GATEWAY
 
@@ -37,15 +42,29 @@ def list_tool_call_counts_since(start: datetime, server_ids: Iterable[str]) -> l
     """Return the calls that were received from `start` on, of these servers, by agent and tool."""
     servers, rows = list(server_ids), list(iterate_call_counts_by_agent(start))
     agents = load_linked_agents_by_name(agent_name for agent_name, *_ in rows)
+    listed_names = load_listed_names_by_called_tool(servers)
     call_counts = []
     for agent_name, call, count, last in rows:
         server_tool = find_called_server_and_tool(call, servers)
         if server_tool is not None:
             agent = agents.get(agent_name)
+            server_id, tool = server_tool[0], listed_names.get(server_tool, server_tool[1])
             call_counts.append(
-                ToolCallCount(agent_name, agent.agent_id if agent else None, *server_tool, count, last)
+                ToolCallCount(agent_name, agent.agent_id if agent else None, server_id, tool, count, last)
             )
     return call_counts
+
+
+def load_listed_names_by_called_tool(server_ids: Iterable[str]) -> dict[ServerTool, str]:
+    """Return the listed name of each tool that agents rename before they call it, by server and name in calls.
+
+    A tool is left out where another one of its server has that name in calls: which of both is called is not known.
+    """
+    listed_names: dict[ServerTool, list[str]] = {}
+    tools = McpTool.objects.filter(server_id__in=list(server_ids)).values_list("server_id", "name")
+    for server_id, name in tools:
+        listed_names.setdefault((server_id, name_in_calls(name)), []).append(name)
+    return {called: names[0] for called, names in listed_names.items() if len(names) == 1}
 
 
 def count_unknown_server_calls(start: datetime, server_ids: Iterable[str]) -> dict[str, int]:

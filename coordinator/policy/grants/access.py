@@ -230,7 +230,10 @@ class AccessPolicy:
             verdict = replace(verdict, is_unknown=True) if verdict else build_unknown_server_denial(server_id)
         else:
             verdict = verdict or decide_by_default_policy(server_id, default)
-        return self._tighten_verdict_by_definition_change(verdict, server_id, tool_name)
+        changed_at = self.changed.get((server_id, tool_name))
+        if changed_at is None or (past and changed_at > at):
+            return verdict
+        return self._tighten_verdict_by_definition_change(verdict, server_id, changed_at)
 
     def verdicts_by_tool_of_server(
         self, agent_id: str, server_id: str, tools: Iterable[str], at: datetime, *, past: bool = False
@@ -246,10 +249,9 @@ class AccessPolicy:
         }
 
     def _tighten_verdict_by_definition_change(
-        self, verdict: Verdict, server_id: str, tool_name: str
+        self, verdict: Verdict, server_id: str, changed_at: datetime
     ) -> Verdict:
-        changed_at = self.changed.get((server_id, tool_name))
-        if changed_at is None or verdict.is_denied:
+        if verdict.is_denied:
             return verdict
         if server_id in self.accepted_only:
             return replace(verdict, decision=DENY, changed_at=changed_at)

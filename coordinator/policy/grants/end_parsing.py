@@ -52,6 +52,7 @@ _TIME = re.compile(r"(\d{1,2})(?:[:.](\d{2}))? ?(am|pm)?", re.ASCII)
 _DAY_AND_TIME = re.compile(
     r"(?:(?P<day>\S.*?)(?: at)?[ t])?(?P<time>\d{1,2}[:.]\d{2}(?: ?[ap]m)?|\d{1,2} ?[ap]m)", re.ASCII
 )
+_OFFSET = re.compile(r"(?:Z|[+-]\d{2}:?\d{2})$", re.ASCII)
 _ISO_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _NAMED_DAY = re.compile(
     r"(?:(\d{1,2})(?:st|nd|rd|th|\.)? ([a-z]+)|([a-z]+) (\d{1,2})(?:st|nd|rd|th)?)(?: (\d{4}))?", re.ASCII
@@ -96,7 +97,7 @@ def parse_duration_or_moment_end(
     """
     words = re.sub(r"^(for|until|till) ", "", words)
     end = (
-        instants.parse_instant_or_none(text.strip())
+        parse_instant_in_zone_or_none(text.strip(), zone)
         or parse_duration_end_or_none(words, now)
         or parse_next_moment_or_none(words, now, zone)
     )
@@ -109,6 +110,17 @@ def parse_duration_or_moment_end(
     if end - now > LONGEST_GRANT:
         raise UnprocessableRequest(f"“{text}” is more than ten years away.")
     return end
+
+
+def parse_instant_in_zone_or_none(text: str, zone: tzinfo) -> datetime | None:
+    """Return the instant that `text` names; without an offset it is one of the clocks in `zone`."""
+    instant = instants.parse_instant_or_none(text)
+    if instant is None or _OFFSET.search(text):
+        return instant
+    try:
+        return instant.replace(tzinfo=zone).astimezone(UTC)
+    except OverflowError:  # the first and the last days that a calendar has
+        return None
 
 
 def parse_duration_end_or_none(words: str, now: datetime) -> datetime | None:
@@ -138,10 +150,16 @@ def parse_next_moment_or_none(words: str, now: datetime, zone: tzinfo) -> dateti
     moments = []
     for day in days:
         try:
-            moments.append(datetime.combine(day, clock, zone).astimezone(UTC))
+            moments += list_instants_of_clock_time(datetime.combine(day, clock, zone))
         except OverflowError:  # the first and the last days that a calendar has
             continue
     return next((moment for moment in moments if moment > now), moments[-1] if moments else None)
+
+
+def list_instants_of_clock_time(local: datetime) -> list[datetime]:
+    """Return the instant at which clocks show a time: two, the earlier first, where they are set back over it."""
+    first, second = (local.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
+    return [first, second] if second > first else [first]
 
 
 def time_of_day_or_none(text: str) -> time | None:

@@ -153,6 +153,8 @@ def is_earlier_rule_shadowing_rule(other: DecisionRule, rule: DecisionRule) -> b
     if other.program not in {"", rule.program} or not has_all_tool_names_of_rule(other, rule):
         return False
     is_same_kind = (other.verdict in {DENY, ASK}) == (rule.verdict in {DENY, ASK})
+    if other.verdict == ALLOW and rule.verdict == OBSERVE:
+        is_same_kind = False  # what observes looks anywhere in a text that what allows must fit as a whole
     names = ("pattern", "runs", "touches", "reaches", "matches_unreadable", "repeats")
     if is_same_kind and all(getattr(other, name) == getattr(rule, name) for name in names):
         return True

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from coordinator.identity.actors import Actor
-from coordinator.mcp.servers.names import PREFIX
+from coordinator.mcp.servers.calls import load_listed_names_by_called_tool
+from coordinator.mcp.servers.names import PREFIX, ServerTool
 from coordinator.policy.grants import access, managed
 from coordinator.policy.grants.access import Verdict
 from coordinator.policy.grants.edits import GrantEdit, build_policy_after_edits
@@ -47,6 +48,7 @@ class RecordedCallJudge:
             self.managed = replace(self.managed, strict=True)
         self._by_tool: dict[str, list[DecisionRule]] = {}
         self._verdicts: dict[tuple[str, str], Verdict | None] = {}
+        self._listed_names: dict[ServerTool, str] | None = None
 
     def cache_grant_verdicts_for_calls(self, calls: Iterable[RecordedCall]) -> None:
         """Read the grants for these calls in one query."""
@@ -106,6 +108,13 @@ class RecordedCallJudge:
         return tool_rules.tool_ruling_or_no_opinion(
             rules, tool, about, agent or None, program, servers=self.managed.servers
         )
+
+    def server_tools_to_grant(self, tool: str) -> list[ServerTool]:
+        """Return the servers and tools that a call means, by the names under which the servers list the tools."""
+        if self._listed_names is None:
+            self._listed_names = load_listed_names_by_called_tool(self.managed.servers)
+        called_tools = self.managed.find_server_tools_of_call(tool)
+        return [(called[0], self._listed_names.get(called, called[1])) for called in called_tools]
 
     def cached_grant_verdict(self, call: RecordedCall) -> Verdict | None:
         """Return what the grants alone say; None where they say nothing."""

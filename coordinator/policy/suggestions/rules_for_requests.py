@@ -23,7 +23,8 @@ from coordinator.policy.grants.end_parsing import default_grant_end
 from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.policy.rules import tool_rules
-from coordinator.policy.rules.call_text import text_for_allow_rules
+from coordinator.policy.rules.call_history import NEW_HOSTS
+from coordinator.policy.rules.call_text import CallText, text_for_allow_rules
 from coordinator.policy.rules.tool_rules import ALLOW, DENY, LONGEST_PATTERN, DecisionRule
 from coordinator.policy.suggestions.generalizing import generalize_call, reason_against_permanent_allow
 from coordinator.policy.suggestions.history import RecordedCall
@@ -180,15 +181,36 @@ def insert_before_match_or_none(
     """Return the rules with this one before the first that fits the call; None where another's call could meet it.
 
     The rule fits one text of one agent and one program alone, so what decides such a call now is known: that first
-    rule, which does not deny. No later one is weakened.
+    rule, which does not deny. No later denial is weakened, unless the first rule fits only in some folders or after
+    some earlier calls: then a denial behind it may decide the same text elsewhere, and there is no such place.
     """
     if not (call.agent and call.program):
         return None
     index = next((i for i, one in enumerate(saved) if rule_fits_call(one, call)), None)
     if index is None or saved[index].verdict == DENY:
         return None
+    if can_rule_miss_same_text(saved[index], call) and any(
+        can_rule_deny_same_text(later, call) for later in saved[index + 1 :]
+    ):
+        return None
     rules = [*saved[:index], rule, *saved[index:]]
     return [replace(one, number=number) for number, one in enumerate(rules, 1)]
+
+
+def can_rule_miss_same_text(rule: DecisionRule, call: RecordedCall) -> bool:
+    """Say whether a rule that fits a call may not fit another of the same text: its folder or its past counts."""
+    if rule.touches.strip() or rule.repeats or NEW_HOSTS in rule.reaches:
+        return True
+    if not isinstance(call.about, CallText) or not call.about.field:
+        return False
+    field, text = call.about.field, str(call.about)
+    return not rule_fits_call(rule, replace(call, about=type(call.about)(text, field, {field: text})))
+
+
+def can_rule_deny_same_text(rule: DecisionRule, call: RecordedCall) -> bool:
+    """Say whether a rule may deny a call of the same text, agent and program in another folder, or at another time."""
+    programs_alone = replace(rule, pattern="", touches="", reaches="", repeats="")
+    return rule.verdict == DENY and rule_fits_call(programs_alone, call)
 
 
 def rule_fits_call(rule: DecisionRule, call: RecordedCall) -> bool:

@@ -21,7 +21,7 @@ from coordinator.calls.descriptions import CallDescription
 from coordinator.calls.paths import replace_home_with_tilde
 from coordinator.calls.tools import TOOLS
 from coordinator.errors import UnprocessableRequest
-from coordinator.mcp.servers.names import server_call_prefix_or_empty
+from coordinator.mcp.servers.names import name_in_calls, server_call_prefix_or_empty
 from coordinator.models import Agent, DismissedSuggestion
 from coordinator.policy.grants.access import ALLOW as GRANTED
 from coordinator.policy.grants.access import DEFAULT_POLICY
@@ -184,7 +184,8 @@ class RuleSuggestion:
     def suggestion_matches_tool_call(self, tool: str, about: str, managed: ManagedServers) -> bool:
         """Say whether it matches this call, regardless of the agent and its program."""
         if self.slot is not None:
-            return (self.slot[1], self.slot[2]) in managed.find_server_tools_of_call(tool)
+            called_tool = self.slot[1], name_in_calls(self.slot[2])
+            return called_tool in managed.find_server_tools_of_call(tool)
         return replace(self.suggested_rule(0), agents=None, program="").matches_call(
             tool, about, None, server=server_call_prefix_or_empty(tool, managed.servers)
         )
@@ -462,7 +463,7 @@ class SuggestionSearch:
         if not is_registered and (not call.program or judge.managed.find_server_tools_of_call(call.tool)):
             self.strangers += 1  # nothing that a rule or a grant could name is known of the caller
             return
-        key, terms = call_group_key_and_terms(call, judge.managed, is_registered=is_registered)
+        key, terms = call_group_key_and_terms(call, judge, is_registered=is_registered)
         if key is None:
             self.varied += 1
             return
@@ -600,10 +601,10 @@ class SuggestionSearch:
 
 
 def call_group_key_and_terms(
-    call: RecordedCall, managed: ManagedServers, *, is_registered: bool
+    call: RecordedCall, judge: RecordedCallJudge, *, is_registered: bool
 ) -> tuple[str | None, CallTerms]:
     """Return the name of the group that a call belongs to, None for a call that nothing is learnt from."""
-    server_tools = managed.find_server_tools_of_call(call.tool)
+    server_tools = judge.server_tools_to_grant(call.tool)
     if server_tools:
         server, tool = server_tools[0]
         return join_group_key_parts("grant", call.tool, call.agent, server, tool), CallTerms()

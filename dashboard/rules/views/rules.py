@@ -114,11 +114,15 @@ class ToolRuleForm(forms.Form):
         return agents
 
     def clean(self) -> dict[str, Any]:
-        """Handle a form that did not contain the list of agents.
+        """Refuse a rule that names no tool, and handle a form that did not contain the list of agents.
 
-        A rule that asks or denies then applies to every agent; any other rule is refused.
+        A rule that asks or denies then applies to every agent; any other rule is refused. A form without any text is
+        no rule.
         """
         cleaned = super().clean() or self.cleaned_data
+        texts = ("pattern", *TERM_FIELDS, "repeats", "reason", "ready_made")
+        if not (cleaned.get("tool") or "").strip() and any(cleaned.get(name) for name in texts):
+            self.add_error("tool", "Name a tool. “*” means every tool.")
         is_chosen = cleaned.get("agents") or cleaned.get("agents_listed")
         if is_chosen or not (cleaned.get("tool") or "").strip() or "agents" in self.errors:
             return cleaned
