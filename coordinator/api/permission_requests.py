@@ -28,6 +28,7 @@ from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import OVERSEERS, READERS, REPORTERS, WRITE_ALL
 from coordinator.models import Event, PermissionRequest, Session
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy.requests import api_request_rules, approval_coverage, verdicts
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.approval_coverage import Requester
@@ -206,7 +207,11 @@ def list_permission_requests(request: HttpRequest, page: Query[RequestsPage]) ->
     """
     now = timezone.now()
     requests = PermissionRequest.objects.order_by("-created_at", "-id")
-    if page.status is not None:
+    if page.status == RequestStatus.PENDING:
+        requests = requests.awaiting_decision(now)
+    elif page.status == RequestStatus.EXPIRED:
+        requests = requests.past_deadline(now)
+    elif page.status is not None:
         requests = requests.filter(status=page.status)
     if page.session_id is not None:
         requests = requests.filter(context__session_id=page.session_id)

@@ -29,8 +29,8 @@ class DecisionRights:
 
     @property
     def is_limited_approver(self) -> bool:
-        """Return whether the person is an approver whose decisions are limited by rows of Who decides."""
-        return bool(self.book.rules) and has_role(self.person, APPROVER)
+        """Return whether the person is an approver whose decisions are limited: by rows, or to requests of others."""
+        return self.book.differs_by_person and has_role(self.person, APPROVER)
 
     def inbox_request_ids_unless_all(self) -> list[int] | None:
         """Return the ids of the waiting requests that the inbox shows by default; None for all."""
@@ -75,7 +75,9 @@ class DecisionRights:
         """
         rule = self.book.find_deciding_rule(row)
         return (
-            self.book.rule_problem_or_empty(rule) if rule is not None and has_role(self.person, ADMIN) else ""
+            self.book.rule_problem_or_empty(rule, self.count_required_approvals(row))
+            if rule is not None and has_role(self.person, ADMIN)
+            else ""
         )
 
     def count_required_approvals(self, row: PermissionRequest) -> int:

@@ -145,7 +145,7 @@ def compute_approval_statistics(now: datetime, days: int, zone: ZoneInfo | None 
 
 def ninetieth_percentile_duration(in_order: Sequence[timedelta]) -> timedelta | None:
     """Return the 90th percentile of sorted durations; None if there are none."""
-    return in_order[(len(in_order) * 9) // 10] if in_order else None
+    return in_order[-(-len(in_order) * 9 // 10) - 1] if in_order else None
 
 
 def build_decision_time_chart_by_hour(waits_by_hour: Mapping[int, list[timedelta]]) -> HourChart | None:
@@ -240,13 +240,17 @@ def median_wait_columns_and_peak(
     waits_by_day: Mapping[date, Sequence[timedelta]], now: datetime, days: int
 ) -> tuple[Sequence[DayColumn], timedelta | None]:
     """Return a column for each day, as high as its median time to decision, and the largest median."""
-    medians = {day: median_duration(waits) or timedelta(0) for day, waits in waits_by_day.items()}
+    today = now.astimezone(settings.LOCAL_ZONE).date()
+    first = today - timedelta(days=days - 1)
+    medians = {
+        day: median_duration(waits) or timedelta(0) for day, waits in waits_by_day.items() if day >= first
+    }
     tallest = max(medians.values(), default=None)
     heights = {
         day: (median / tallest if tallest else 0.0, describe_day_median(median, len(waits_by_day[day])))
         for day, median in medians.items()
     }
-    return build_day_columns(heights, now.astimezone(settings.LOCAL_ZONE).date(), days), tallest
+    return build_day_columns(heights, today, days), tallest
 
 
 def describe_day_median(median: timedelta, decisions: int) -> str:

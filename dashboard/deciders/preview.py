@@ -45,5 +45,5 @@ def preview_deciders(question: Mapping[str, Any], book: DeciderBook) -> DeciderP
         book.describe_deciding_rule(rule) if rule else "No row matches: every approver may decide.",
         book.list_labels_of_current_deciders(rule),
         max(two, rule.needed if rule else 1),
-        book.rule_problem_or_empty(rule) if rule else "",
+        book.rule_problem_or_empty(rule, two) if rule else "",
     )

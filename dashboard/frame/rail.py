@@ -90,7 +90,7 @@ def build_waiting_badge_number(person: User | AnonymousUser) -> BadgeNumber:
 def waiting_count_if_same_for_everybody() -> int | None:
     now = timezone.now()
     has_votes = PermissionVote.objects.filter(request__status=RequestStatus.PENDING).exists()
-    if has_votes or is_anything_snoozed(now) or deciders.load_decider_book(now).rules:
+    if has_votes or is_anything_snoozed(now) or deciders.load_decider_book(now).differs_by_person:
         return None
     return count_all_waiting_requests()
 

@@ -69,6 +69,7 @@ def answer_request(
         judged=judged,
         reason=reason,
         added=functools.partial(build_stored_answer, answer),
+        adds_rules=chosen is not None and chosen.allows and chosen.lasts,
         is_answer=True,
     )
 
@@ -78,12 +79,17 @@ def build_stored_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[s
     parsed_question = question_requests.parse_request_question_or_none(row)
     if parsed_question is None:
         raise BadRequest("This request is not a question. Approve or deny it.")
-    if rules.required_approver_count(row) > 1:
+    chosen = (
+        require_offered_agent_option(parsed_question, answer.option)
+        if isinstance(parsed_question, OptionsQuestion)
+        else None
+    )
+    is_denial = chosen is not None and not chosen.allows  # one denial is enough
+    if rules.required_approver_count(row) > 1 and not is_denial:
         raise BadRequest(ANSWERED_BY_ONE)
     if isinstance(parsed_question, PlanReview):
         return {MODE: validate_plan_mode(parsed_question, answer.mode)}
-    if isinstance(parsed_question, OptionsQuestion):
-        chosen = require_offered_agent_option(parsed_question, answer.option)
+    if chosen is not None:
         return {OPTION: chosen.option_id, "name": chosen.name}
     if isinstance(parsed_question, AgentQuestions):
         stored = questions.convert_answers_to_stored_list(parsed_question, answer.answers)

@@ -239,7 +239,7 @@ def record_requests_seen(request_ids: list[str], *, person: Person, now: datetim
                 for row in deciders.iterate_requests_without_inputs(requests)
                 if book.can_decide_request(person, row)
             ]
-            if book.rules
+            if book.differs_by_person
             else request_ids
         )
         seen_rows = requests.filter(request_id__in=visible_rows).values("request_id")

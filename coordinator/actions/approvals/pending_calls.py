@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Case, Q, Value, When
 
 from coordinator.actions.approvals import rows
 from coordinator.identity.actors import Actor
@@ -57,7 +57,8 @@ def find_request_for_call(
         context__used_at__isnull=True,
         context__revoked_at__isnull=True,
     )
-    candidates = list(requests.order_by("-id")[:MOST_CANDIDATES])
+    verdicts_first = Case(When(status=RequestStatus.PENDING, then=Value(1)), default=Value(0))
+    candidates = list(requests.order_by(verdicts_first, "-id")[:MOST_CANDIDATES])
     decided = [
         row for row in candidates if row.status != RequestStatus.PENDING and is_single_use_verdict(row)
     ]

@@ -134,11 +134,17 @@ def get_or_create_denied_request(
     """
     validate_new_request(ask, now)
     question = prepare_masked_question(replace(ask, folder=mask_secrets_in_value(ask.folder)), actor)
-    with transaction.atomic():
-        denied_request = find_request_denied_by_rules(question, now)
-        if denied_request is not None:
-            return PermissionRequestResult(denied_request, created=False)
-        return PermissionRequestResult(create_request_row(question, now, ruling), created=True)
+    for _attempt in range(5):
+        with transaction.atomic():
+            denied_request = find_request_denied_by_rules(question, now)
+            if denied_request is not None:
+                return PermissionRequestResult(denied_request, created=False)
+            try:
+                with transaction.atomic():
+                    return PermissionRequestResult(create_request_row(question, now, ruling), created=True)
+            except IntegrityError:  # a twin was first, or has left its key behind
+                delete_orphan_request_context(question)
+    raise Conflict("This request was closed while you sent it again. Send it once more.")
 
 
 def find_request_denied_by_rules(question: PreparedQuestion, now: datetime) -> PermissionRequest | None:

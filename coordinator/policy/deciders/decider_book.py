@@ -64,6 +64,11 @@ class DeciderBook:
     )
     _holders: dict[int, frozenset[int]] = field(default_factory=dict, compare=False, repr=False)
 
+    @property
+    def differs_by_person(self) -> bool:
+        """Say whether some approvers may decide a request that others may not."""
+        return bool(self.rules) or not settings.DECIDE_OWN_REQUESTS
+
     @cached_property
     def approvers_by_id(self) -> Mapping[int, User]:
         """Everybody active with the role approver, by id."""
@@ -123,14 +128,20 @@ class DeciderBook:
             )
         return self._holders[rule.number]
 
-    def rule_problem_or_empty(self, rule: DecidingRuleRow) -> str:
-        """Return why requests that the row matches cannot currently be approved; "" where they can."""
-        holders = self.rule_approver_ids(rule)
+    def rule_problem_or_empty(self, rule: DecidingRuleRow, needed: int = 1) -> str:
+        """Return why requests that the row matches cannot currently be approved; "" where they can.
+
+        `needed` is how many people a request needs that needs more than the row says.
+        """
+        holders, needed = self.rule_approver_ids(rule), max(needed, rule.needed)
         if not holders:
             return f"Row {rule.number} of Who decides names no active approver."
-        if len(holders) < rule.needed:
+        if len(holders) < needed:
             [only] = (self.approvers_by_id[approver_id].get_username() for approver_id in holders)
-            return f"Row {rule.number} of Who decides requires two people, but only {only} may decide."
+            requirer = f"Row {rule.number} of Who decides requires two people, but"
+            if needed > rule.needed:
+                requirer = f"Two people must approve this, but by row {rule.number} of Who decides"
+            return f"{requirer} only {only} may decide."
         return ""
 
     def find_rule_problems(self) -> list[str]:
@@ -367,12 +378,12 @@ def decidable_request_ids_unless_all(
     Those that they have approved and that wait for one more person (`user_approved_waiting_request_ids`) are left out.
     """
     approved = user_approved_waiting_request_ids(user, book) if approved is None else approved
-    if not book.rules and not approved:
+    if not book.differs_by_person and not approved:
         return None
     if not has_role(user, APPROVER):
         return []
     waiting = PermissionRequest.objects.awaiting_decision(book.now).exclude(pk__in=approved)
-    if not book.rules:
+    if not book.differs_by_person:
         return list(waiting.values_list("pk", flat=True))
     return [row.pk for row in iterate_requests_without_inputs(waiting) if book.can_decide_request(user, row)]
 

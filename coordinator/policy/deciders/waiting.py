@@ -43,7 +43,7 @@ def load_waiting_and_snoozed_requests(
     decidable = (
         deciders.decidable_request_ids_unless_all(person, book) if has_role(person, APPROVER) else None
     )
-    is_shared = decidable is None and not book.rules
+    is_shared = decidable is None and not book.differs_by_person
     if decidable is not None:
         waiting = waiting.filter(pk__in=decidable)
     snoozed_until = load_snooze_ends_by_request(person.get_username(), now)
