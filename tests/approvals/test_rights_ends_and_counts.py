@@ -1,4 +1,4 @@
-"""Defects of approvals that a hunt found and mended: each test fails without its change."""
+"""Lasting answers, written ends, rights and figures of approvals at their edges."""
 
 from __future__ import annotations
 

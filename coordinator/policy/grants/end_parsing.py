@@ -10,6 +10,7 @@ The words are a small grammar rather than a library's guess: what could mean two
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from coordinator.errors import UnprocessableRequest
@@ -193,14 +194,18 @@ def list_possible_dates(words: str, today: date) -> list[date]:
 
 
 def list_possible_calendar_dates(words: str, today: date) -> list[date]:
-    """Return the days that `24 Dec`, `December 24th` or `24 Dec 2027` may mean. Raises ValueError for no day."""
+    """Return the days that `24 Dec`, `December 24th` or `24 Dec 2027` may mean; of 29 February those that exist."""
     named = _NAMED_DAY.fullmatch(words)
     month_word = (named[2] or named[3]) if named else ""
     months = next((names for names in (MONTHS, LONG_MONTHS) if month_word in names), None)
     if named is None or months is None:
         return []
     years = [int(named[5])] if named[5] else [today.year, today.year + 1]
-    return [date(year, months.index(month_word) + 1, int(named[1] or named[4])) for year in years]
+    dates = []
+    for year in years:
+        with suppress(ValueError):
+            dates.append(date(year, months.index(month_word) + 1, int(named[1] or named[4])))
+    return dates
 
 
 def default_grant_end(now: datetime) -> datetime | None:
