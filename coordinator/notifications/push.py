@@ -63,7 +63,7 @@ def send_push_and_describe_outcome(
         text = encode_push_payload_within_limit(load_push_payload_of_notification(message, request, now))
         body = webpush.encrypt_push_message(text, **unseal_device_keys(message.target))
         status = webhooks.post_to_checked_address(
-            address, body, load_signed_push_headers(address, request, now)
+            address, body, load_signed_push_headers(message, request, now)
         )
     except (webhooks.WebhookAddressRefused, webhooks.WebhookUnreachable, keyring.KeyringUnusable) as problem:
         raise NotificationNotSent(str(problem)) from None
@@ -233,18 +233,18 @@ def device_keys_seal_purpose(address: str) -> str:
 
 
 def load_signed_push_headers(
-    address: str, request: PermissionRequest | None, now: datetime
+    message: Notification, request: PermissionRequest | None, now: datetime
 ) -> dict[str, str]:
     private_key = keyring.unseal_text_with_keyring(
         KEY_PURPOSE, PushKey.objects.get(pk=PushKey.ONLY).private_key
     )
     headers = {
         "Authorization": webpush.vapid_authorization_header(
-            address, private_key, push_contact_address(), now
+            message.target.address, private_key, push_contact_address(), now
         ),
         "Content-Encoding": "aes128gcm",
         "Content-Type": "application/octet-stream",
-        "TTL": str(int(push_ttl_timedelta(request, now).total_seconds())),
+        "TTL": str(int(push_ttl_timedelta(message, request, now).total_seconds())),
         "Urgency": "high",
     }
     if request is not None:  # what is not fetched yet gives way to what is newer about the same request
@@ -252,9 +252,11 @@ def load_signed_push_headers(
     return headers
 
 
-def push_ttl_timedelta(request: PermissionRequest | None, now: datetime) -> timedelta:
-    if request is None:
+def push_ttl_timedelta(message: Notification, request: PermissionRequest | None, now: datetime) -> timedelta:
+    if not message.request_id:
         return TEST_PUSH_TTL
+    if request is None:  # a budget, a limit, a session or a sign-in
+        return PUSH_TTL
     current_request_state = approvals.current_request_state(request, now)
     if not current_request_state.waiting:
         return CLOSED_PUSH_TTL

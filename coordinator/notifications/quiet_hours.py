@@ -32,6 +32,8 @@ def quiet_hours_end(hours: QuietHours, now: datetime) -> datetime | None:
         return None
     except KeyError:
         return None
+    if begins.tzinfo or over.tzinfo:  # a time with an offset is none of the zone's clocks
+        return None
     today = now.astimezone(zone).date()
     for day in (today - DAY, today):
         start = min(instants_of_clock_time(day, begins, zone))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
@@ -123,6 +124,22 @@ def validate_call_limits(tool_name: str, new: CallLimitSettings) -> None:
         raise UnprocessableRequest("Say after how many failures the circuit breaker opens, and for how long.")
     if tool_name and new.breaker_failures is not None:
         raise UnprocessableRequest("A circuit breaker is set for the whole server.")
+
+
+def count_call_at_rates_or_find_full(
+    server_id: str, rates: Mapping[str, int], now: datetime
+) -> tuple[str, float] | None:
+    """Count a call at the rates of its server and its tool; return which is used up, and for how many seconds.
+
+    Then it counts at none of them, as it is not sent.
+    """
+    with transaction.atomic():
+        for tool_name, calls_per_minute in sorted(rates.items()):
+            wait = count_call_or_retry_seconds(server_id, tool_name, calls_per_minute, now)
+            if wait > 0:
+                transaction.set_rollback(True)
+                return tool_name, wait
+    return None
 
 
 def count_call_or_retry_seconds(

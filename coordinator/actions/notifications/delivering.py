@@ -50,6 +50,7 @@ from coordinator.notifications.messages import (
     find_subscription_limit_of_notification,
 )
 from coordinator.policy.deciders import decider_book as deciders
+from coordinator.policy.limits import budgets
 from coordinator.policy.requests import approvals
 
 log = logging.getLogger(__name__)
@@ -247,8 +248,8 @@ def find_notification_drop_reason(
 def find_non_request_drop_reason(message: Notification, now: datetime) -> str | None:
     """Return the reason for dropping a message that is not about a request, or None."""
     reason = None
-    if message.event == Event.BUDGET and find_budget_mark_of_notification(message) is None:
-        reason = "the budget was changed before"
+    if message.event == Event.BUDGET:
+        reason = find_budget_drop_reason(message, now)
     elif message.event == Event.LIMIT:
         limit = find_subscription_limit_of_notification(message)
         if limit is None or limit.resets_at_us <= instants.instant_to_microseconds(now):
@@ -258,6 +259,18 @@ def find_non_request_drop_reason(message: Notification, now: datetime) -> str | 
     elif message.event == Event.SIGN_IN and find_pending_sign_in_of_notification(message) is None:
         reason = "somebody has signed in"
     return reason
+
+
+def find_budget_drop_reason(message: Notification, now: datetime) -> str | None:
+    """Return the reason for dropping a message about a budget, or None."""
+    mark = find_budget_mark_of_notification(message)
+    if mark is None:
+        return "the budget was changed before"
+    if mark.budget.ended_at is not None:
+        return "the budget was removed before"
+    budget = budgets.convert_budget_row(mark.budget)
+    is_over = not budget.is_limit_per_session and mark.about != budgets.current_period_iso_label(budget, now)
+    return "the period of the budget has ended" if is_over else None
 
 
 def find_unguarded_calls_drop_reason(message: Notification) -> str | None:

@@ -49,20 +49,22 @@ class CallLimiter:
         if not server.limits:
             return
         rates = {
-            name: server.limits[name].calls_per_minute for name in {WHOLE_SERVER, tool} & server.limits.keys()
+            name: rate
+            for name in {WHOLE_SERVER, tool} & server.limits.keys()
+            if (rate := server.limits[name].calls_per_minute) is not None
         }
-        for name, rate in sorted(rates.items()):
-            if rate is None:
-                continue
-            take = functools.partial(
-                call_limits.count_call_or_retry_seconds, server.name, name, rate, timezone.now()
+        if not rates:
+            return
+        take = functools.partial(
+            call_limits.count_call_at_rates_or_find_full, server.name, rates, timezone.now()
+        )
+        full = await self._records.run_in_event_writer_transaction(take)
+        if full is not None:
+            name, wait = full
+            subject = f"of {name} " if name else ""
+            raise RequestNotSent(
+                f"may get {rates[name]} calls {subject}a minute, and has had them. Try it again in {wait:.0f} seconds"
             )
-            wait = await self._records.run_in_event_writer_transaction(take)
-            if wait > 0:
-                subject = f"of {name} " if name else ""
-                raise RequestNotSent(
-                    f"may get {rate} calls {subject}a minute, and has had them. Try it again in {wait:.0f} seconds"
-                )
 
     async def claim_breaker_trial_or_raise(self, exchange: Exchange, open_until: datetime) -> None:
         breaker, now = exchange.server.breaker, timezone.now()

@@ -126,14 +126,14 @@ class GatewayEndpoint:
             elicitations=elicitations,
             approvals=ServerRequestApprovals(waits, threads, records, elicitations),
         )
-        limiter = CallLimiter(records)
+        limiter, cache = CallLimiter(records), ResultCache(records, threads)
         sending = UpstreamSender(
             self.upstreams,
             self.links,
             server_tasks,
             elicitations,
             limiter,
-            cache=ResultCache(records, threads),
+            cache=cache,
             server_requests=server_requests,
         )
         self.listings = AgentToolListings(
@@ -199,6 +199,7 @@ class GatewayEndpoint:
             sessions=self.links,
             sending=sending,
             limiter=limiter,
+            cache=cache,
             threads=threads,
         )
         self.tasks = GatewayTasks(

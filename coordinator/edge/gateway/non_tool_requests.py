@@ -182,7 +182,8 @@ class ReadRequestHandler:
         else:
             await exchange.line.send_status_without_body(202)
 
-    async def forward_non_tool_request(self, exchange: Exchange, record: CallRecord) -> None:
+    async def forward_non_tool_request(self, exchange: Exchange, record: CallRecord) -> bool:
+        """Send a request and answer its client; return False where a brake stopped it before it was sent."""
         try:
             change = (
                 self._tasks.restrict_task_response_to_caller
@@ -200,11 +201,12 @@ class ReadRequestHandler:
             record.decided_by = f"brake {stopped.brake.id}"
             response = await self._relaying.audit_and_send_brake_refusal(exchange, stopped)
             self.end_call_record_if_open(record, "denied", response)
-            return
+            return False
         if response is None:
             self.end_call_record_if_open(record, "ok", None, ANSWERED_ON_OTHER_STREAM)
         else:
             self.end_call_record_if_open(record, classify_response_ok_or_error(response), response)
+        return True
 
     async def await_request_approval_and_answer(
         self, exchange: Exchange, record: CallRecord, ruling: Ruling
@@ -230,7 +232,8 @@ class ReadRequestHandler:
         """Send a request whose approval was taken. One that did not reach its server gives the approval back."""
         settle: Callable[..., None] = gateway_calls.mark_call_answered_by_server
         try:
-            await self.forward_non_tool_request(exchange, record)
+            if not await self.forward_non_tool_request(exchange, record):
+                settle = gateway_calls.undo_call_start
         except UpstreamFailed as problem:
             if not problem.may_have_run:
                 settle = gateway_calls.undo_call_start

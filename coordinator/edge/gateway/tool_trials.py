@@ -20,6 +20,7 @@ from coordinator.edge.gateway.call_limiter import CallLimiter
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.gateway.result_cache import ResultCache
 from coordinator.edge.gateway.upstream_calls import UpstreamSender
 from coordinator.edge.gateway.upstream_sessions import STATELESS, UpstreamSessions
 from coordinator.edge.http.auth import Admission, Authenticator
@@ -52,8 +53,10 @@ class ToolTrialRunner:
         sessions: UpstreamSessions,
         sending: UpstreamSender,
         limiter: CallLimiter,
+        cache: ResultCache,
         threads: EdgeThreads,
     ) -> None:
+        self._cache = cache
         self._auth = auth
         self._registry = registry
         self._sessions = sessions
@@ -108,7 +111,10 @@ class ToolTrialRunner:
                 exchange = self.build_trial_exchange(trial, server, watcher)
                 async with exchange.call_timeouts.enforce_timeout_during_block(seconds):
                     await self._limiter.enforce_rates_and_circuit_breaker(exchange)
-                    response = await self._limiter.run_with_circuit_breaker(exchange, send_in_own_session)
+                    try:
+                        response = await self._limiter.run_with_circuit_breaker(exchange, send_in_own_session)
+                    finally:
+                        await self._cache.delete_cached_results_after_write(exchange)
         except TimeoutError:
             return fail_trial(f"The server did not answer within {seconds} seconds.", is_sent=is_sent)
         except UpstreamFailed as problem:

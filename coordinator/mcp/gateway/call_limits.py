@@ -87,11 +87,12 @@ def effective_call_limits_for_tool(limits: Mapping[str, CallLimits], tool: str) 
 
 def merge_strictest_call_limits(limits: Mapping[str, CallLimits]) -> CallLimits:
     """Return what holds for a result of which it is not known which tool's it is."""
-    sizes = [value.result_bytes for value in limits.values() if value.result_bytes is not None]
+    possible_limits = [*limits.values(), limits.get(WHOLE_SERVER, NO_LIMITS)]
+    sizes = [value.result_bytes for value in possible_limits if value.result_bytes is not None]
     return CallLimits(
         result_bytes=min(sizes, default=None),
-        masks_secrets=any(value.masks_secrets for value in limits.values()),
-        marks_addresses=any(value.marks_addresses for value in limits.values()) or not limits,
+        masks_secrets=any(value.masks_secrets for value in possible_limits),
+        marks_addresses=any(value.marks_addresses for value in possible_limits),
     )
 
 
