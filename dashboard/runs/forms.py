@@ -168,10 +168,10 @@ class StartRunForm(RunDemandsForm):
 
     def clean_worktree(self) -> bool:
         """Return whether the agent gets a work tree. Raises ValidationError if no online runner can create one."""
-        wanted = bool(self.cleaned_data["worktree"])
-        if wanted and not self.offered.worktrees:
+        is_chosen = bool(self.cleaned_data["worktree"])
+        if is_chosen and not self.offered.worktrees:
             raise forms.ValidationError("No online runner can create a work tree now.")
-        return wanted
+        return is_chosen
 
     def clean_parameters(self) -> dict[str, Any] | None:
         """Return the arguments, or None for an empty field.

@@ -17,11 +17,10 @@ from mcp.server import MCPServer
 from coordinator.actions.mcp import call_limits as actions
 from coordinator.mcp.gateway.call_limits import CallLimits, merge_strictest_call_limits
 from coordinator.models import McpCallRate
-from tests.gateway.agents import LONG_AGO, rule, text_of
+from tests.gateway.agents import furnish, rule, text_of
 from tests.gateway.conftest import TABLES
 from tests.gateway.example_server import Example, serving
 from tests.gateway.reading_server import READ_ONLY
-from tests.gateway.agents import furnish
 from tests.gateway.test_call_limits import LIMITS, becomes, began, limit, links
 from tests.gateway.test_held_calls import InBackground
 from tests.gateway.test_result_cache import CACHED
@@ -41,7 +40,9 @@ def limited(box: Served) -> Iterator[Served]:
 
 
 @pytest.mark.served
-def test_calls_that_a_tools_rate_refuses_use_up_no_rate_of_the_server(limited: Served, example: Example) -> None:
+def test_calls_that_a_tools_rate_refuses_use_up_no_rate_of_the_server(
+    limited: Served, example: Example
+) -> None:
     limit(limited, calls_per_minute=6)
     limit(limited, tool="echo", calls_per_minute=1)
     wire = began(limited)
@@ -68,8 +69,10 @@ def test_a_call_that_is_not_sent_is_not_the_one_that_tries_the_server_again(limi
     limited.sql("UPDATE mcp_upstreams SET changed_at = changed_at")
     becomes(
         lambda: wire.call("echo", text="hi"),
-        lambda result: bool(limited.sql("SELECT 1 FROM mcp_circuit_breakers WHERE trial_until IS NOT NULL"))
-        or "may get 1 calls" in text_of(result),
+        lambda result: (
+            bool(limited.sql("SELECT 1 FROM mcp_circuit_breakers WHERE trial_until IS NOT NULL"))
+            or "may get 1 calls" in text_of(result)
+        ),
     )
     assert text_of(wire.call("write", path="/t")) == "wrote /t", "nothing tries the server"
 
@@ -89,8 +92,8 @@ def test_a_client_that_leaves_does_not_keep_the_server_from_being_tried(limited:
     wire = began(limited)
     reopen_a_breaker_whose_time_is_over(limited)
     other = began(limited)
+    message = other.message("tools/call", {"name": "slow", "arguments": {"path": "/a"}})
     with pytest.raises(httpx.ReadTimeout):
-        message = other.message("tools/call", {"name": "slow", "arguments": {"path": "/a"}})
         other.http.post(other.path, json=message, headers=other.headers_for(message), timeout=0.5)
     assert limited.sql("SELECT 1 FROM mcp_circuit_breakers WHERE trial_until IS NOT NULL"), "it was the trial"
     left_at = time.monotonic()
@@ -185,6 +188,8 @@ def test_the_rest_of_a_result_that_a_rule_allows_for_some_arguments_is_read(limi
     rule(limited, "mcp__example__*", "deny")
     limit(limited, tool="write", result_kib=2)
     wire = began(limited)
-    result = becomes(lambda: wire.call("write", path="/t", content="x" * 5_000), lambda result: bool(links(result)))
+    result = becomes(
+        lambda: wire.call("write", path="/t", content="x" * 5_000), lambda result: bool(links(result))
+    )
     answer: Any = wire.response(wire.send("resources/read", {"uri": links(result)[0]}))
     assert "result" in answer, answer

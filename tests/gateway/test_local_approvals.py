@@ -7,7 +7,7 @@ import pytest
 from coordinator.actions import approvals
 from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin
-from coordinator.models import GatewayCall, ToolRule
+from coordinator.models import GatewayCall
 from coordinator.policy.rules.tool_rules import ASK, Ruling
 from tests.approvals.factories import NOW, person
 from tests.gateway.test_begin import CALLER, binding, server  # noqa: F401 - a fixture

@@ -87,14 +87,15 @@ def load_session_tree(session: Session) -> SessionTree:
             if row.pk not in taken_ids
         ]
         is_whole = is_whole and len(children) <= free_count
-        shown = children[:free_count]
+        level = children[:free_count]
         # Of very many, the session itself and those above it are never left out.
-        on_path = [row for row in rows.filter(pk__in=ancestors - taken_ids) if row not in shown]
-        shown = [*shown[: free_count - len(on_path)], *on_path] if free_count > len(on_path) else shown
-        if not shown:
+        on_path = [row for row in rows.filter(pk__in=ancestors - taken_ids) if row not in level]
+        if free_count > len(on_path):
+            level = [*level[: free_count - len(on_path)], *on_path]
+        if not level:
             return SessionTree(levels, is_whole)
-        levels.append(shown)
-        taken_ids |= {row.pk for row in shown}
+        levels.append(level)
+        taken_ids |= {row.pk for row in level}
     further = Session.objects.filter(parent_session_id__in=[row.pk for row in levels[-1]])
     return SessionTree(levels, is_whole and not further.exclude(pk__in=taken_ids).exists())
 
