@@ -60,7 +60,7 @@ def test_a_device_that_was_away_for_an_hour_hears_of_a_budget(alice: User) -> No
 @pytest.mark.parametrize("columns", [{"begins": "00:00+02:00"}, {"ends": "23:59Z"}])
 def test_quiet_hours_with_an_offset_keep_nothing_quiet(
     alice: User,
-    told: Told,
+    told: Told,  # noqa: F811
     columns: dict[str, str],
 ) -> None:
     hours = {"person": "alice", "zone": "UTC", "begins": "00:00", "ends": "23:59"} | columns
