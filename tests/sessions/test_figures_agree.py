@@ -23,6 +23,7 @@ from coordinator.sessions.timeline import (
     load_session_event_counts,
     load_timeline_changes,
     newest_feed_change_id,
+    updates,
 )
 from dashboard.overview.attention_items import list_things_needing_attention
 from dashboard.sessions.summary import load_session_summary
@@ -146,6 +147,7 @@ def test_a_live_session_without_events_is_found_by_its_duration():
     assert [row.session.pk for row in browser.get("/ui/sessions/?minutes=30").context["rows"]] == ["ses_a"]
 
 
+@pytest.mark.django_db(transaction=True)  # the feed tells of what is committed
 def test_an_export_says_how_long_a_running_session_has_taken():
     session = make_session("ses_a", status="running", created_at=timezone.now() - timedelta(hours=2))
     add_events(
@@ -179,9 +181,8 @@ def test_a_tree_has_the_session_that_it_is_of():
     assert "ses_79" in [row.pk for row in tree.all_sessions]
 
 
+@pytest.mark.django_db(transaction=True)  # the feed tells of what is committed
 def test_more_requests_than_are_shown_one_by_one_are_not_left_out(monkeypatch):
-    from coordinator.sessions.timeline import updates
-
     monkeypatch.setattr(updates, "MOST_EVENTS", 3)
     other, session = make_session("ses_o"), make_session("ses_a", status="running")
     since = newest_feed_change_id()
