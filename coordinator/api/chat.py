@@ -106,7 +106,9 @@ class MessageQuery(Schema):
 )
 def download_attachment(request: HttpRequest, attachment_id: Text) -> HttpResponseBase:
     """As a download, in full or by Range. An agent's key may download the files of its own thread."""
-    row = chat.require_chat_attachment(attachment_id, get_request_key_identity(request).agent_id)
+    identity = get_request_key_identity(request)
+    only_of = identity.bound_agents if identity.is_bound_to_agents else None
+    row = chat.require_chat_attachment(attachment_id, only_of)
     return attachment_response(request, row)
 
 
@@ -132,7 +134,7 @@ def list_thread_messages(
     else:
         before = None if listing.before is None else chat.parse_message_position(listing.before)
         page = chat.load_older_messages(agent_id, before, listing.limit, listing.user_id)
-    reads_whole_thread = bool(get_request_key_identity(request).scopes & SPEAK_AS_AGENTS)
+    reads_whole_thread = can_read_chat_secrets(get_request_key_identity(request))
     return {
         "messages": [
             chat.chat_message_as_json(row, with_secrets=reads_whole_thread) for row in page.messages
@@ -226,6 +228,11 @@ def require_chat_thread_access(identity: KeyIdentity, agent_id: str) -> None:
         raise Forbidden(f"This key is bound to {identity.bound_agents_label} and may not read other threads.")
 
 
+def can_read_chat_secrets(identity: KeyIdentity) -> bool:
+    """Say whether a key reads what people wrote as they wrote it: agents do, for others secrets are masked."""
+    return bool(identity.scopes & SPEAK_AS_AGENTS)
+
+
 class MessageWait(Schema):
     """What to wait for."""
 
@@ -256,7 +263,8 @@ def wait_for_thread_messages(
     # The edge holds this call (edge.polling.chat). Here, under a plain WSGI server, it answers at once.
     require_chat_thread_access(get_request_key_identity(request), agent_id)
     position = find_wait_start_position(agent_id, waiting.after)
-    return chat.unanswered_messages_json_or_none(agent_id, position) or {
+    with_secrets = can_read_chat_secrets(get_request_key_identity(request))
+    return chat.unanswered_messages_json_or_none(agent_id, position, with_secrets=with_secrets) or {
         "messages": [],
         "after": str(position),
     }

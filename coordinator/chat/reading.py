@@ -181,9 +181,12 @@ def last_agent_position_or_epoch(agent_id: str) -> MessagePosition:
 
 
 def unanswered_messages_json_or_none(
-    agent_id: str, position: MessagePosition, limit: int = PAGE
+    agent_id: str, position: MessagePosition, limit: int = PAGE, *, with_secrets: bool = False
 ) -> dict[str, Any] | None:
-    """Return what others said to the agent after `place`, as the answer of a wait, or None where nothing is new."""
+    """Return what others said to the agent after `place`, as the answer of a wait, or None where nothing is new.
+
+    `with_secrets`: for the agent that is spoken to.
+    """
     rows = (
         agent_thread_messages(agent_id)
         .filter(position.newer_messages_condition())
@@ -193,7 +196,7 @@ def unanswered_messages_json_or_none(
     if not unanswered_rows:
         return None
     return {
-        "messages": [chat_message_as_json(row, with_secrets=True) for row in unanswered_rows],
+        "messages": [chat_message_as_json(row, with_secrets=with_secrets) for row in unanswered_rows],
         "after": str(message_position(unanswered_rows[-1])),
     }
 
@@ -244,10 +247,12 @@ def count_unread_messages_by_agent(person: str, agent_ids: Iterable[str], since:
     return counts
 
 
-def require_chat_attachment(attachment_id: str, agent_id: str | None = None) -> ChatAttachment:
-    """Return an attachment; with `agent_id`, only one of that agent's thread. Raises NotFound."""
+def require_chat_attachment(attachment_id: str, agent_ids: Iterable[str] | None = None) -> ChatAttachment:
+    """Return an attachment; with `agent_ids`, only one of these agents' threads. Raises NotFound."""
     rows = ChatAttachment.objects.select_related("message", "stored").filter(pk=attachment_id)
-    attachment = rows.first() if agent_id is None else rows.filter(message__agent=agent_id).first()
+    attachment = (
+        rows.first() if agent_ids is None else rows.filter(message__agent__in=list(agent_ids)).first()
+    )
     if attachment is None:
         raise NotFound("There is no such attachment.")
     return attachment

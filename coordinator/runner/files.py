@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
-from itertools import islice
 from typing import Any
 
 from coordinator.runner.directories import AllowedDirectories
@@ -35,8 +35,9 @@ def read_text_file(directories: AllowedDirectories, params: dict[str, Any]) -> d
     text = content.decode("utf-8", "replace")
     if isinstance(line, int) or isinstance(limit, int):
         first = max(1, line) - 1 if isinstance(line, int) else 0
-        last = first + limit if isinstance(limit, int) else None
-        text = "".join(islice(text.splitlines(keepends=True), first, last))
+        last = first + max(0, limit) if isinstance(limit, int) else None
+        # Lines as editors count them: str.splitlines would also split at form feeds and the like.
+        text = "".join(io.StringIO(text, newline="").readlines()[first:last])
     return {"content": text}
 
 

@@ -266,7 +266,8 @@ class RunnerSession:
                 executor_session_id=talk.id,
                 hostname=around.options.hostname,
                 executor_profile=around.options.profile,
-                project_dir=directory,
+                # Of a session with a work tree the directory that it stands for: only there the runner takes runs.
+                project_dir=known_state.remembered_field_text_or_empty("directory") or directory,
             )
         self._send_updates_pending_since_opening(
             {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from coordinator.models.runners import AUTONOMOUS
+from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
 
 PROPERTIES = ("hostname", "project_dir", "executor_profile")
 NAMED = (*PROPERTIES, "executor_type")
@@ -47,6 +47,11 @@ def demanded_tags(demands: Mapping[str, Any]) -> Iterable[str]:
     """Return the tags demanded; none where an old row holds something else."""
     tags = demands.get("tags")
     return tags if isinstance(tags, list) else ()
+
+
+def demands_procedural_runner(demands: Any) -> bool:
+    """Say whether only a runner of scripts may take a run with these demands, so none that drives agents."""
+    return isinstance(demands, Mapping) and demands.get("executor_type") == PROCEDURAL
 
 
 def runner_meets_demands(runner: RunnerProperties, demands: Any) -> bool:

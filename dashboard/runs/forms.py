@@ -7,7 +7,8 @@ from typing import Any
 from django import forms
 
 from coordinator.models import Blueprint, Session
-from coordinator.runs.blueprints import load_procedural_runner_agents
+from coordinator.models.runners import PROCEDURAL
+from coordinator.runs.blueprints import find_procedural_runner_agent, load_procedural_runner_agents
 from coordinator.runs.demands import PROPERTIES
 from dashboard.frame.stored_choices import StoredChoiceField, set_choices_and_keep_saved_values
 from dashboard.runs.offers import OnlineRunnerOffers
@@ -193,11 +194,25 @@ class StartRunForm(RunDemandsForm):
             self.add_error(
                 "prompt", "Say what the agent should do, or give a procedural agent its arguments."
             )
-        elif prompt and parameters is not None:
-            data["parameters"] = {"prompt": prompt, **parameters}
-        elif prompt and not data.get("agent_name"):
-            data["parameters"] = self.driven_run_parameters(data)
+        elif self._is_agent_script(data.get("agent_name")):
+            if prompt and parameters is not None:
+                data["parameters"] = {"prompt": prompt, **parameters}
+            if data.get("worktree"):
+                self.add_error("worktree", "A procedural agent works without a work tree of its own.")
+        elif prompt:
+            chosen = self.driven_run_parameters(data)
+            data["parameters"] = (
+                chosen if parameters is None else {"prompt": prompt, **(chosen or {}), **parameters}
+            )
         return data
+
+    @staticmethod
+    def _is_agent_script(agent_name: str | None) -> bool:
+        """Return whether it is a procedural agent, which takes its own arguments alone."""
+        blueprint = Blueprint.objects.filter(pk=agent_name).first() if agent_name else None
+        if blueprint is not None:
+            return blueprint.type == PROCEDURAL
+        return find_procedural_runner_agent(agent_name) is not None
 
     @staticmethod
     def driven_run_parameters(data: dict[str, Any]) -> dict[str, Any] | None:

@@ -290,16 +290,20 @@ def record_and_build_ruling_answer(
     actor: Actor,
     now: datetime,
 ) -> dict[str, Any]:
-    """Answer by what policy says, and have it on record, once for a call however often it is asked."""
+    """Answer by what policy says, and have it on record, once for a call as it is, however often it is asked."""
+    ruled = {
+        "ruled": [ruling.decision, ruling.by],
+        "ruled_call": approvals.hash_json_parts(call_request.tool, call_request.tool_input),
+    }
     with transaction.atomic():
         lock_driven_session(call_request.session_id)
         driven_call = DrivenCall.objects.filter(
             session_id=call_request.session_id, call_id=call_request.call_id
         ).first()
-        if driven_call is None or driven_call.told.get("ruled") != [ruling.decision, ruling.by]:
+        if driven_call is None or any(driven_call.told.get(name) != value for name, value in ruled.items()):
             tool_calls.audit_policy_ruling(call_request, ruling, actor=actor, now=now)
             if driven_call is not None:
-                driven_call.told = {**driven_call.told, "ruled": [ruling.decision, ruling.by]}
+                driven_call.told = {**driven_call.told, **ruled}
                 driven_call.save(update_fields=["told"])
     allows = ruling.decision == ALLOW
     outcome: Outcome

@@ -50,8 +50,6 @@ def queue_start_or_resume_run(
     if kind == RESUME and not session_id:
         raise BadRequest("session_id is required for resume_session")
     order_requirements = require_valid_order_requirements(kind, session_id, agent_name, prompt, parameters)
-    if not order_requirements.is_procedural:
-        require_person_for_autonomy_parameters(parameters or {}, actor)
     with transaction.atomic():
         if parent_session_id is not None and not Session.objects.filter(pk=parent_session_id).exists():
             raise NotFound("Parent session not found")
@@ -74,11 +72,14 @@ def queue_start_or_resume_run(
             parent_session_id=parent_session_id,
             execution_mode=execution_mode,
             additional_demands=demands.merge_run_demands_by_precedence(
-                additional_demands, order_requirements.demands
+                order_requirements.demands, additional_demands
             ),
             parameters=order_requirements.parameters,
             now=now,
         )
+        # By what the run demands in the end, its blueprint's own demands included: they say which runners may take it.
+        if not demands.demands_procedural_runner(run.demands):
+            require_person_for_autonomy_parameters(parameters or {}, actor)
         audit.record_audit_entry(
             "RUN_CREATED",
             actor=actor,
@@ -96,7 +97,6 @@ class OrderRequirements:
 
     demands: dict[str, Any] | None
     parameters: dict[str, Any] | None
-    is_procedural: bool = False  # else a runner may read them that drives agents, whatever schema they met
 
 
 def require_valid_order_requirements(
@@ -131,7 +131,7 @@ def require_valid_order_requirements(
     parameters_to_store = (
         default_parameters if is_procedural or set(default_parameters) != {"prompt"} else None
     )
-    return OrderRequirements(demanded, parameters_to_store, is_procedural)
+    return OrderRequirements(demanded, parameters_to_store)
 
 
 def require_person_for_autonomy_parameters(values: dict[str, Any], actor: Actor) -> None:

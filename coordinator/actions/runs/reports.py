@@ -41,7 +41,8 @@ def record_start_or_order_stop(run_id: str, runner: Runner, now: datetime) -> No
         elif run.status == Run.Status.CLAIMED or can_runner_start_pending_run(run, runner, now):
             start_claimed_run(run, session, runner, now)
         elif run.status != Run.Status.RUNNING and not has_run_ended_before_start_report(run, runner):
-            command_runner_to_stop_run(run, runner.runner_id, now)
+            keeps = run.status == Run.Status.STOPPING and should_keep_process_after_stop(run)
+            command_runner_to_stop_run(run, runner.runner_id, now, keeps_process=keeps)
             Run.objects.filter(pk=run.pk, started_at__isnull=True).update(started_at=now)
     require_runner_holds_run(run, runner)
 
@@ -91,12 +92,16 @@ def record_run_completed(
             delete_executor_row_of_open_run(run)
             try_end_run(run, session, Run.Status.COMPLETED, now)
         elif run.status == Run.Status.STOPPING:
+            is_untold = False
             if should_keep_process_after_stop(run):
                 executors.record_idle_executor(run, runner.runner_id, now)
             else:
                 executors.delete_living_executor_row(session.session_id)
+                is_untold = is_stop_undelivered(run)
             if try_end_run(run, session, Run.Status.STOPPED, now):
                 add_missing_run_end_event(run, now, since=run.started_at, reason="stopped")
+                if is_untold:  # its turn ended by itself meanwhile, and its process goes on
+                    command_runner_to_stop_run(run, runner.runner_id, now)
         elif run.status == Run.Status.RUNNING:
             executors.record_idle_executor(run, runner.runner_id, now)
             try_end_run(run, session, Run.Status.COMPLETED, now)
@@ -124,6 +129,11 @@ def record_run_stopped(run_id: str, runner: Runner, now: datetime) -> None:
 def should_keep_process_after_stop(run: Run) -> bool:
     """Return whether the turn alone was to be stopped."""
     return StopCommand.objects.filter(run_id=run.run_id, keeps_process=True).exists()
+
+
+def is_stop_undelivered(run: Run) -> bool:
+    """Return whether the run's runner does not know yet that it is to be stopped."""
+    return StopCommand.objects.filter(run_id=run.run_id, delivered_at__isnull=True).exists()
 
 
 def delete_executor_row_of_open_run(run: Run) -> None:

@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 
 from coordinator.actions import runs
 from coordinator.actions.audit import audit
+from coordinator.actions.runs.stopping import is_only_turn_being_stopped
 from coordinator.actions.sessions import events
 from coordinator.errors import BadRequest, Conflict, NotFound, SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import Actor, system_actor
@@ -100,7 +101,11 @@ def lock_session_for_notes(session_id: str) -> None:
 
 
 def queue_notes_as_prompts(session_id: str, now: datetime) -> None:
-    """Make prompts of the notes that a driven agent had no step left for."""
+    """Make prompts of the notes that a driven agent had no step left for, unless its session was ended."""
+    status = Session.objects.filter(pk=session_id).values_list("status", flat=True).first()
+    is_ending = status == Session.Status.STOPPING and not is_only_turn_being_stopped(session_id)
+    if status not in LIVE or is_ending:
+        return  # they are closed as not delivered: a prompt would have the agent go on that a person has ended
     for note in find_waiting_notes(session_id).filter(run_id__isnull=True).order_by("id"):
         queue_note_prompt_if_driven(note, now)
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from coordinator.actions.chat import chat as actions
 from coordinator.actions.policy import agent_power
-from coordinator.api.chat import find_wait_start_position, require_chat_thread_access
+from coordinator.api.chat import can_read_chat_secrets, find_wait_start_position, require_chat_thread_access
 from coordinator.chat import reading as chat
 from coordinator.chat.reading import MessagePosition
 from coordinator.edge.http.auth import Authenticator
@@ -52,7 +52,12 @@ class ChatEndpoint:
             DisconnectWatcher(receive) as disconnect_watcher,
         ):
             answer: dict[str, Any] | None = await self._waits.wait_until(
-                functools.partial(chat.unanswered_messages_json_or_none, agent_id, position),
+                functools.partial(
+                    chat.unanswered_messages_json_or_none,
+                    agent_id,
+                    position,
+                    with_secrets=can_read_chat_secrets(admission.caller),
+                ),
                 topics=[f"chat_messages:{agent_id}"],
                 timeout=timeout,
                 still_allowed=admission.require_still_allowed,

@@ -1,0 +1,96 @@
+"""What a hunt for defects found in the runner's program."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from coordinator.runner import files
+from coordinator.runner.commands import SessionCommands
+from coordinator.runner.directories import AllowedDirectories
+from coordinator.runs.offers import describe_missing_offer
+from tests.runner.driving import runner_here
+from tests.runner.small_coordinator import SmallCoordinator
+
+pytestmark = pytest.mark.one_engine
+
+
+def make_repository(folder: Path) -> None:
+    (folder / "a.txt").write_text("a\n")
+    author = {
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_AUTHOR_EMAIL": "a@b",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@b",
+    }
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        subprocess.run(
+            ["git", *words],
+            cwd=folder,
+            check=True,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **author},
+        )
+
+
+def test_a_session_in_a_work_tree_is_bound_to_the_directory_in_which_its_runner_may_work(
+    coordinator: SmallCoordinator, work: Path
+) -> None:
+    make_repository(work)
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "hello", worktree=True)
+        _, what, _ = coordinator.report("r")
+        assert what == "completed"
+        bound = coordinator.bound["s"]["project_dir"]
+        assert coordinator.kinds("s", "signalbox/agent")[0]["worktree"] != str(work)
+        # This is what the server makes the project_dir of the session's next run, and asks of its offers.
+        assert describe_missing_offer(coordinator.registered["offers"], None, bound) == ""
+
+
+def test_lines_of_a_file_are_those_that_editors_count(tmp_path: Path) -> None:
+    path = tmp_path / "gnu.c"
+    path.write_text("one\n\f\ntwo \x0b three\nfour\u2028five\nsix\n", encoding="utf-8")
+    answer = files.read_text_file(
+        AllowedDirectories([str(tmp_path)]), {"path": str(path), "line": 5, "limit": 1}
+    )
+    assert answer == {"content": "six\n"}
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["the agent runs", "the agent was ended"])
+def test_a_mode_that_is_an_option_of_the_agent_outlives_its_process(runs: bool) -> None:
+    """OpenCode has no `modes`: its mode is one of its options, which the page sends as `set_config`."""
+    record: dict[str, Any] = {"mode": "build"}
+    remembered = SimpleNamespace(
+        id="s",
+        update_session_record=lambda **fields: record.update(fields),
+        remembered_session_value=record.get,
+        remembered_field_text_or_empty=lambda name: str(record.get(name) or ""),
+    )
+    option = {
+        "id": "mode",
+        "category": "mode",
+        "currentValue": "build",
+        "options": [{"value": "build"}, {"value": "plan"}],
+    }
+
+    async def set_option(_option: str, value: Any) -> list[Any]:
+        option["currentValue"] = value
+        return [option]
+
+    talk = SimpleNamespace(set_agent_option_returning_all=set_option, opened={"configOptions": [option]})
+    sent: list[dict[str, Any]] = []
+    commands = SessionCommands(
+        remembered,  # type: ignore[arg-type]
+        "/nowhere",
+        sent.append,
+        talk=lambda: talk if runs else None,  # type: ignore[return-value,arg-type]
+        is_at_work=lambda: False,
+    )
+    command = {"id": "c", "session_id": "s", "set_config": {"configId": "mode", "value": "plan"}}
+    asyncio.run(commands.run_and_report_session_command(command))
+    done = next(one for one in sent if one["sessionUpdate"] == "signalbox/command_done")
+    assert "plan" in str(record) or "error" in done, "it is reported as done, and is not known any more"
