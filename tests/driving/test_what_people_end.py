@@ -15,8 +15,6 @@ from coordinator.errors import Forbidden
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Blueprint, Run
 from coordinator.policy.rules.tool_rules import DENY, Ruling
-from coordinator.runner.errors import RunnerRefused
-from coordinator.runner.orders import parse_run_order
 from tests.driving.recorded import OFFERS, PERSISTENT, numbered
 from tests.driving.test_taking import driving, tell
 from tests.runs.fleet import OPERATOR, Fleet
@@ -53,23 +51,6 @@ def test_a_program_does_not_choose_a_mode_by_way_of_a_blueprint_of_a_script(flee
     with suppress(Forbidden):
         fleet.start(agent_name="job", parameters={"prompt": "go", "agent": "gemini", "mode": "yolo"})
     assert fleet.poll(driver) is None
-
-
-def test_a_blueprint_that_cannot_be_resolved_is_not_run_without_its_instructions(fleet: Fleet) -> None:
-    Blueprint.objects.create(
-        name="careful",
-        description="",
-        system_prompt="Never touch production.",
-        capabilities=["misspelt"],
-        created_at=fleet.now,
-        modified_at=fleet.now,
-    )
-    runner = fleet.runner("laptop", executor=PERSISTENT, offers=OFFERS)
-    fleet.start("Deploy.", agent_name="careful")
-    answer = fleet.poll(runner)
-    assert answer is not None
-    with pytest.raises(RunnerRefused):
-        parse_run_order(answer["run"])
 
 
 def test_each_ruling_of_a_call_that_changed_is_in_the_audit_log(fleet: Fleet) -> None:

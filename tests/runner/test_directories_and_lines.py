@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from coordinator.runner import files
-from coordinator.runner.commands import SessionCommands
 from coordinator.runner.directories import AllowedDirectories
 from coordinator.runs.offers import describe_missing_offer
 from tests.runner.driving import runner_here
@@ -58,39 +54,3 @@ def test_lines_of_a_file_are_those_that_editors_count(tmp_path: Path) -> None:
         AllowedDirectories([str(tmp_path)]), {"path": str(path), "line": 5, "limit": 1}
     )
     assert answer == {"content": "six\n"}
-
-
-@pytest.mark.parametrize("runs", [True, False], ids=["the agent runs", "the agent was ended"])
-def test_a_mode_that_is_an_option_of_the_agent_outlives_its_process(runs: bool) -> None:
-    """OpenCode has no `modes`: its mode is one of its options, which the page sends as `set_config`."""
-    record: dict[str, Any] = {"mode": "build"}
-    remembered = SimpleNamespace(
-        id="s",
-        update_session_record=lambda **fields: record.update(fields),
-        remembered_session_value=record.get,
-        remembered_field_text_or_empty=lambda name: str(record.get(name) or ""),
-    )
-    option = {
-        "id": "mode",
-        "category": "mode",
-        "currentValue": "build",
-        "options": [{"value": "build"}, {"value": "plan"}],
-    }
-
-    async def set_option(_option: str, value: Any) -> list[Any]:
-        option["currentValue"] = value
-        return [option]
-
-    talk = SimpleNamespace(set_agent_option_returning_all=set_option, opened={"configOptions": [option]})
-    sent: list[dict[str, Any]] = []
-    commands = SessionCommands(
-        remembered,  # type: ignore[arg-type]
-        "/nowhere",
-        sent.append,
-        talk=lambda: talk if runs else None,  # type: ignore[return-value,arg-type]
-        is_at_work=lambda: False,
-    )
-    command = {"id": "c", "session_id": "s", "set_config": {"configId": "mode", "value": "plan"}}
-    asyncio.run(commands.run_and_report_session_command(command))
-    done = next(one for one in sent if one["sessionUpdate"] == "signalbox/command_done")
-    assert "plan" in str(record) or "error" in done, "it is reported as done, and is not known any more"
