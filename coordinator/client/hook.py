@@ -213,6 +213,7 @@ class HookCommand:
                 self._body = transcript_lines.build_hook_body_with_transcript(
                     self._body, payload, agent_words
                 )
+                self._began = time.monotonic()  # the server has as long as ever to answer
             if self._agent.name == "claude-code":
                 self._add_skill_shell_lines(payload)
             if self.is_before_tool_call:
@@ -224,7 +225,9 @@ class HookCommand:
             self._event = self.guess_unreadable_hook_event_name(self._body)
             names = ("tool_name", "mcp_server_name")
             fields = broken_hooks.extract_unambiguous_fields(self._body, names) if size <= LARGEST else {}
-            self._tool = self._agent.tool({"hook_event_name": self._event, **fields})
+            self._tool = self._agent.tool_of_unreadable_hook({"hook_event_name": self._event, **fields})
+            if self._agent.name == "claude-code" and self._tool == "Skill":
+                self._also = "Bash"  # nobody knows which shell lines it runs
         return size <= LARGEST
 
     def _add_skill_shell_lines(self, payload: dict[str, Any]) -> None:
@@ -420,12 +423,12 @@ class HookCommand:
         if answer.status == 200 and answer.headers.get("x-signalbox-hook-id") is None:
             raise InvalidServerAnswer("its answer is not about this hook")
 
-    def save_block_list_and_extract_answer(self, answer: HttpAnswer) -> bytes:
-        """Return what the agent is answered.
+    def save_block_list_and_extract_answer(self, answer: HttpAnswer, agent: str | None = None) -> bytes:
+        """Return what the agent is answered; `agent` is whose hook it was, where that was kept.
 
         Raises ServerNotAnswering and HookRefused where its body says so, and InvalidServerAnswer.
         """
-        self.save_received_offline_block_list(answer)
+        self.save_received_offline_block_list(answer, agent)
         if not answer.body.strip():
             return b""
         try:
@@ -443,12 +446,12 @@ class HookCommand:
         self._may_be_mended = status in MENDED
         raise HookRefused(f"{status}: {detail}")
 
-    def save_received_offline_block_list(self, answer: HttpAnswer) -> None:
-        """Keep what the server says of which calls are held."""
-        hold_list_header = answer.headers.get("x-signalbox-held")
-        if hold_list_header is not None:
+    def save_received_offline_block_list(self, answer: HttpAnswer, agent: str | None = None) -> None:
+        """Keep what the server says of which calls of the agent are held: rules may be for one program only."""
+        hold_list_header, agent = answer.headers.get("x-signalbox-held"), agent or self._agent.name
+        if hold_list_header is not None and agent in HOOK_AGENTS:
             try:
-                offline_block_list.save_offline_block_list(self._folder, self._agent.name, hold_list_header)
+                offline_block_list.save_offline_block_list(self._folder, agent, hold_list_header)
             except OSError as problem:
                 print_log_line(f"Signalbox's rules cannot be kept: {problem}")
 
@@ -493,7 +496,8 @@ class HookCommand:
         self._event = ""
         try:
             self.save_block_list_and_extract_answer(
-                self._post_hook(min(self._until, time.monotonic() + 10.0), 10.0, unsent_hook)
+                self._post_hook(min(self._until, time.monotonic() + 10.0), 10.0, unsent_hook),
+                unsent_hook.agent,
             )
         except (ServerNotAnswering, InvalidServerAnswer):
             return False

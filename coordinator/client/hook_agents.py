@@ -5,7 +5,7 @@ The server's `dialects` say the same and more; a test compares the two for every
 
 from __future__ import annotations
 
-from coordinator.client.tool_names import build_mcp_call_name
+from coordinator.client.tool_names import PREFIX, build_mcp_call_name
 from coordinator.client.transcript_lines import TranscriptPatterns
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
@@ -92,6 +92,16 @@ class HookAgent:
     def strictest_hook_event(self) -> str:
         """The hook that one which cannot be understood counts as."""
         return next(iter(self.calls))
+
+    def tool_of_unreadable_hook(self, fields: Mapping[str, Any]) -> str | None:
+        """Return the tool of a hook that is no JSON; None where rules know it by a server that may be cut off."""
+        tool = self.tool(fields)
+        if tool is None or tool.startswith(PREFIX):
+            return tool
+        needs_server = fields.get("hook_event_name") == "beforeMCPExecution" or (
+            self.name == "gemini" and tool.startswith("mcp_")
+        )
+        return None if needs_server else tool
 
     def build_call_denial_answer(self, event: str, text: str) -> Any:
         """Return the answer that denies the call of this hook, in the agent's own JSON."""

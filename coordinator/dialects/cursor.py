@@ -56,7 +56,9 @@ class CursorHook(HookWithoutCallId):
 
     @property
     def has_tool_name(self) -> bool:
-        """Whether the hook says which tool it is about; some by their own name."""
+        """Whether the hook says which tool it is about; some by their own name, an MCP tool with its server."""
+        if self.unread is not None and self.name in OF_MCP and self.text_field("mcp_server_name") is None:
+            return False
         return self.name in TOOLS or self.text_field("tool_name") is not None
 
     @property

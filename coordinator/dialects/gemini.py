@@ -53,6 +53,12 @@ class GeminiHook(HookWithoutCallId):
     begins_call: ClassVar[frozenset[str]] = CALLS
 
     @property
+    def has_tool_name(self) -> bool:
+        """Whether the hook says which tool it is about; of one that is cut off the MCP server may be missing."""
+        tool = self.text_field("tool_name")
+        return tool is not None and not (self.unread is not None and tool.startswith("mcp_"))
+
+    @property
     def tool_name(self) -> str:
         """The tool's name; that of an MCP server's tool as everywhere else, `mcp__server__tool`."""
         mcp_context = self.fields.get("mcp_context")

@@ -18,6 +18,7 @@ from coordinator.dialects.dialect_base import AgentReply, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning
 from coordinator.policy.rules.tool_rules import ALLOW
 from coordinator.sessions.events import DedupedEvent
+from coordinator.sessions.reports import TURN_END
 
 SOURCE = "goose"
 BEFORE = "PreToolUse"
@@ -61,6 +62,15 @@ def build_goose_call_result_events(build: HookEventBuilder) -> list[DedupedEvent
     return [build.build_hook_call_event("post_tool", ["tool_input", "tool_call_id"])]
 
 
+def build_goose_turn_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
+    """Return the last words and the turn's end. Turns have no id, so the same words may be those of another turn."""
+    text, end = (
+        build.hook.text_field("last_assistant_message"),
+        build.build_hook_event(TURN_END, uses=["last_assistant_message"]),
+    )
+    return [build.build_hook_message("assistant", text, "last_assistant_message"), end] if text else [end]
+
+
 _MEANINGS: dict[str, Meaning] = {
     "SessionStart": hooks.build_session_start_events,
     "SessionEnd": hooks.build_session_end_events,
@@ -68,7 +78,7 @@ _MEANINGS: dict[str, Meaning] = {
     BEFORE: hooks.build_call_start_events,
     "PostToolUse": build_goose_call_result_events,
     "PostToolUseFailure": hooks.build_call_failure_events,
-    "Stop": hooks.build_turn_end_events,
+    "Stop": build_goose_turn_end_events,
 }
 
 

@@ -292,6 +292,13 @@ class HookEndpoint:
             folder=call.folder,
         )
 
+    async def build_timed_call_of_shell_line(
+        self, request: HookRequest, tool: str, tool_input: dict[str, str]
+    ) -> TimedCall:
+        """Return a shell line that runs as part of the call, as a call of its own. Raises ServiceBusy."""
+        moment = await self.build_timed_call_of_hook(request)
+        return replace(moment, tool=tool, tool_input=tool_input, call_id=None, is_recorded=False)
+
     async def judge_unparseable_hook_call(self, request: HookRequest, reason: str) -> Ruling:
         """Return the denial of a call that could not be read (`reason`), where policy may ask about it or deny it."""
         hook = request.hook
@@ -301,6 +308,9 @@ class HookEndpoint:
             tool, None, request.caller.agent_id, agent_known=True, program=self.dialect.name
         )
         worst = self._rulings.find_strictest_possible_ruling(partial_call)
+        if hook.embedded_shell_lines is not None:
+            any_line = replace(partial_call, tool=hook.embedded_shell_lines.tool)
+            worst = stricter_ruling(worst, self._rulings.find_strictest_possible_ruling(any_line))
         if request.has_no_prompt:  # the agent takes no answer for no
             worst = stricter_ruling(worst, Ruling(ASK, deny_at_deadline=True))
         return self.dialect.derive_ruling_for_unreadable_call(hook.name, worst, reason)
@@ -316,9 +326,16 @@ class HookEndpoint:
         agent_id, program = request.caller.agent_id, self.dialect.name
         of_lines = NO_OPINION
         texts = self.dialect.shell_line_subjects(request.hook, shell)
-        for line, text in zip(shell.lines, texts, strict=True):
+        for line, tool_input, text in zip(shell.lines, shell.tool_inputs, texts, strict=True):
             line_ruling = await self._rulings.judge_tool_call(
-                shell.tool, text, agent_id, program, request.caller.id
+                shell.tool,
+                text,
+                agent_id,
+                program,
+                request.caller.id,
+                find_moment=functools.partial(
+                    self.build_timed_call_of_shell_line, request, shell.tool, tool_input
+                ),
             )
             if line_ruling.decision in {ASK, DENY}:
                 line_shown = repr(line[:LONGEST_LINE_SHOWN])
