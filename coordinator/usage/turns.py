@@ -82,13 +82,24 @@ def load_session_turn_usage(session_id: str) -> SessionUsage:
     prompts = events.filter(event__event_type="message", event__role="user")
     compactions = events.filter(event__event_type__in=COMPACTION_EVENTS)
     prompt_instants, compaction_instants = (
-        sorted(marks.values_list("instant_us", flat=True)[:MAX_MARKS]) for marks in (prompts, compactions)
+        sorted(
+            cap_instant_at_receipt(*instants_of_mark)
+            for instants_of_mark in marks.values_list("instant_us", "received_at")[:MAX_MARKS]
+        )
+        for marks in (prompts, compactions)
     )
     return SessionUsage(
         build_turn_totals(rows, prompt_instants, compaction_instants, models),
         build_context_fills(rows, compaction_instants, models),
         is_whole=len(rows) < MAX_REQUESTS,
     )
+
+
+def cap_instant_at_receipt(instant_us: int, received_at: datetime | None) -> int:
+    """Return when an event happened, in microseconds; by a clock that runs ahead, its receipt, as for requests."""
+    if not isinstance(received_at, datetime):
+        return instant_us
+    return min(instant_us, instants.instant_to_microseconds(received_at))
 
 
 def is_request_of_main_conversation(row: ModelRequestUsage, models: Collection[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -74,12 +75,16 @@ class UsageQuery:
         local = now.astimezone(self.time_zone)
         if self.day is not None:
             start, end = self.start_instant(now), self.end_instant
-            hours = round(((end or now) - start) / timedelta(hours=1))
+            hours = math.ceil(((end or now) - start) / timedelta(hours=1))
             return list(
                 dict.fromkeys(self.format_time_slot(start + timedelta(hours=hour)) for hour in range(hours))
             )
-        if self.is_hourly:
-            return [self.format_time_slot(now - timedelta(hours=back)) for back in range(23, -1, -1)]
+        if self.is_hourly:  # the hour that clocks repeat is one column
+            return list(
+                dict.fromkeys(
+                    self.format_time_slot(now - timedelta(hours=back)) for back in range(23, -1, -1)
+                )
+            )
         return [(local.date() - timedelta(days=back)).isoformat() for back in range(self.days - 1, -1, -1)]
 
     def format_time_slot(self, instant: datetime) -> str:
@@ -107,12 +112,15 @@ class UsageQuery:
 
     def previous_bounds(self, now: datetime) -> tuple[datetime, datetime]:
         """Return start and end of the previous period, which is as long as the current one up to now."""
+        local = now.astimezone(self.time_zone)
         if self.day is not None:
-            return self.first_instant_of_day(self.day - timedelta(days=1)), self.start_instant(now)
+            start = self.first_instant_of_day(self.day - timedelta(days=1))
+            if self.day == local.date():  # which is not over
+                return start, (local - timedelta(days=1)).astimezone(UTC)
+            return start, self.start_instant(now)
         if self.is_hourly:
             day = timedelta(hours=24)
             return self.start_instant(now) - day, now - day
-        local = now.astimezone(self.time_zone)
         first = local.date() - timedelta(days=2 * self.days - 1)
         start = datetime.combine(first, time.min, self.time_zone)
         return start.astimezone(UTC), (local - timedelta(days=self.days)).astimezone(UTC)
@@ -156,7 +164,9 @@ def load_usage_by_slot_and_name(
     """
     start, end = query.start_instant(now), query.end_instant
     rows = filter_usage_rows_by_period(start, end, rows)
-    offsets = {moment.astimezone(query.time_zone).utcoffset() for moment in (start, end or now)}
+    last = end or now
+    moments = [start + timedelta(days=number) for number in range((last - start).days + 1)]
+    offsets = {moment.astimezone(query.time_zone).utcoffset() for moment in (*moments, last)}
     has_whole_hours = all(not (offset or timedelta()) % timedelta(hours=1) for offset in offsets)
     size = HOUR_US if has_whole_hours else QUARTER_US
     usage_by_slot: dict[tuple[str, str], TokenUsage] = {}

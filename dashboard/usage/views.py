@@ -79,6 +79,8 @@ class PriceForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         missing = [kind for kind in KINDS if cleaned.get(kind) is None]
+        if not cleaned.get("model") and len(missing) < len(KINDS) and not self.errors:
+            raise forms.ValidationError("Enter the name of the model, or delete the price.")
         if cleaned.get("model") and missing and not self.errors:
             raise forms.ValidationError(f"{cleaned['model']} has no price for: {', '.join(missing)}.")
         return cleaned

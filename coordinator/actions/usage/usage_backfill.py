@@ -8,6 +8,7 @@ their sums by day date from before.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -120,30 +121,37 @@ def price_unpriced_usage(now: datetime) -> int:  # noqa: ARG001 - the shape of a
         last = 0
         while rows := list(unpriced.filter(model=model, pk__gt=last).order_by("pk")[:PRICED_AT_ONCE]):
             last = rows[-1].pk
-            priced += price_usage_rows(rows, own)
+            priced += price_usage_rows([row.pk for row in rows], own)
     return priced
 
 
-def price_usage_rows(rows: list[ModelRequestUsage], own: dict[str, prices.TokenPrice]) -> int:
-    """Price these rows of one model, as far as there are prices, and let their days follow; return how many."""
+@transaction.atomic
+def price_usage_rows(row_ids: Sequence[int], own: dict[str, prices.TokenPrice]) -> int:
+    """Price these rows of one model, as far as there are prices, and let their days follow; return how many.
+
+    The rows are locked before they are read, in the order of `recording`: their amounts may just be growing.
+    """
     changed = []
-    for row in rows:
+    unpriced = ModelRequestUsage.objects.select_for_update().filter(pk__in=row_ids, cost__isnull=True)
+    for row in unpriced.order_by("request_key"):
         detail = UsageDetail(speed="fast" if row.is_fast else None, is_batch=row.is_batch)
         at = recording.usage_pricing_time(row.at_us)
         row.cost = prices.calculate_request_cost(row.model, recording.usage_row_amounts(row), own, at, detail)
         if row.cost is not None:
             changed.append(row)
-    with transaction.atomic():
-        ModelRequestUsage.objects.bulk_update(changed, ["cost"], batch_size=200)
-        for key in {(row.session_id, row.day, row.model) for row in changed}:
-            recalculate_usage_day_cost(*key)
+    ModelRequestUsage.objects.bulk_update(changed, ["cost"], batch_size=200)
+    for key in sorted({(row.session_id, row.day, row.model) for row in changed}):
+        recalculate_usage_day_cost(*key)
     return len(changed)
 
 
 def recalculate_usage_day_cost(session_id: str, day: str, model: str) -> None:
-    """Sum the costs of a session's day and model again."""
-    rows = ModelRequestUsage.objects.filter(session_id=session_id, day=day, model=model)
-    usage = sum_usage_rows(rows)
-    UsageDay.objects.filter(session_id=session_id, day=day, model=model, cost__isnull=False).update(
-        cost=usage.cost, unpriced_tokens=usage.unpriced_tokens
-    )
+    """Sum the costs of a session's day and model again, in a transaction.
+
+    The day is locked first: what is just being added to it is then in the sum, or is added afterwards.
+    """
+    key = {"session_id": session_id, "day": day, "model": model}
+    day_row = UsageDay.objects.select_for_update().filter(**key, cost__isnull=False).first()
+    if day_row is not None:
+        usage = sum_usage_rows(ModelRequestUsage.objects.filter(**key))
+        UsageDay.objects.filter(pk=day_row.pk).update(cost=usage.cost, unpriced_tokens=usage.unpriced_tokens)

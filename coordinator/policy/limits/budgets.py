@@ -36,6 +36,7 @@ SPAN_LABELS: dict[str, str] = {
 }
 FOLDER_SEPARATORS = ("/", "\\")
 FORECAST_FROM = 0.05  # of a period: before, a rate says nothing
+ROUNDING = 1e-12  # of an amount: by so much a sum of floats may be too small
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,8 @@ class BudgetState:
 
     @property
     def used_fraction(self) -> float:
-        return self.use.amount / self.budget.amount if self.budget.amount else 1.0
+        """The used share of the amount; ten times $0.10 are a dollar, however floats sum them up."""
+        return (1 + ROUNDING) * self.use.amount / self.budget.amount if self.budget.amount else 1.0
 
     @property
     def used_percent(self) -> int:
@@ -192,9 +194,11 @@ def forecast_budget_or_none(state: BudgetState, now: datetime) -> BudgetForecast
     elapsed, period = now - begin, end - begin
     if elapsed < period * FORECAST_FROM:
         return None
+    end_fraction = state.used_fraction * (period / elapsed)
+    if end_fraction <= 1:  # of a budget that is hardly used, the end would be beyond all years
+        return BudgetForecast(None, int(100 * end_fraction))
     used_up_at = now + elapsed * ((1 - state.used_fraction) / state.used_fraction)
-    end_percent = int(100 * state.used_fraction * (period / elapsed))
-    return BudgetForecast(used_up_at if used_up_at < end else None, end_percent)
+    return BudgetForecast(used_up_at, int(100 * end_fraction))
 
 
 def format_budget_amount(amount: float, measure: str) -> str:
@@ -507,7 +511,7 @@ def is_budget_spent_or_uncountable(budget: BudgetRow, now: datetime) -> bool:
     if not budget.is_limit_per_session:
         return is_spent_or_unpriced(current_budget_state(budget, now))
     at_work = budget_usage_rows(budget, now).order_by().values("session_id").distinct()
-    rows = UsageDay.objects.filter(session_id__in=at_work)
+    rows = filter_usage_in_budget_reach(budget, UsageDay.objects.filter(session_id__in=at_work))
     return any(
         is_spent_or_unpriced(BudgetState(budget, use))
         for use in sum_usage_by_columns(budget.measure, rows, "session_id").values()
