@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -21,8 +20,15 @@ def test_a_budget_that_is_hardly_used_has_a_page(monkeypatch: Any) -> None:
     monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
     one = session()
     UsageDay.objects.create(
-        day="2026-11-25", session_id=one.pk, model="m", calls=0, input_tokens=1, output_tokens=1,
-        cache_read_tokens=0, cache_write_tokens=0, cost=0.01,
+        day="2026-11-25",
+        session_id=one.pk,
+        model="m",
+        calls=0,
+        input_tokens=1,
+        output_tokens=1,
+        cache_read_tokens=0,
+        cache_write_tokens=0,
+        cost=0.01,
     )
     acts.create_budget("everything", "", "month", "money", amount=5000, at_limit="warn", actor=ANNA, now=NOW)
     assert signed_in("viewer").get("/ui/budgets/").status_code == 200
@@ -54,7 +60,9 @@ def test_a_model_s_session_budget_counts_that_model_alone() -> None:
 
 
 def test_a_stale_form_does_not_take_back_what_happens_at_the_limit() -> None:
-    made = acts.create_budget("everything", "", "day", "calls", amount=5, at_limit="warn", actor=ANNA, now=NOW)
+    made = acts.create_budget(
+        "everything", "", "day", "calls", amount=5, at_limit="warn", actor=ANNA, now=NOW
+    )
     admin = signed_in("admin")
     admin.get(f"/ui/budgets/{made.pk}/")  # loaded while it warns
     acts.update_budget(made.pk, amount=5, at_limit="hold", actor=ANNA, now=NOW)
@@ -66,17 +74,21 @@ def test_a_stale_form_does_not_take_back_what_happens_at_the_limit() -> None:
 def test_calls_of_a_session_that_its_runner_takes_over_count_once() -> None:
     from coordinator.actions.driving.hook_session_merging import try_remove_duplicate_hook_sessions
     from coordinator.actions.sessions.events import record_events
-    from coordinator.models import DrivenSession, SessionWriter
     from coordinator.identity.keys import LOCAL_PROGRAM
+    from coordinator.models import DrivenSession, SessionWriter
     from coordinator.sessions.events import NewEvent
 
     def call(of: Session) -> None:
-        record_events([NewEvent(event_type="pre_tool", session_id=of.pk, timestamp="", tool_name="Bash")], NOW)
+        record_events(
+            [NewEvent(event_type="pre_tool", session_id=of.pk, timestamp="", tool_name="Bash")], NOW
+        )
 
     by_hooks = session("ses_2", executor_session_id="abc", executor_profile="claude-code")
     SessionWriter.objects.create(session=by_hooks, writer=LOCAL_PROGRAM.name, is_runner=False)
     call(by_hooks)
-    driven = DrivenSession.objects.create(session=session("ses_1", executor_profile="signalbox"), runner_id="r", agent="claude")
+    driven = DrivenSession.objects.create(
+        session=session("ses_1", executor_profile="signalbox"), runner_id="r", agent="claude"
+    )
     assert try_remove_duplicate_hook_sessions(driven, "abc", NOW)
     assert not Session.objects.filter(pk="ses_2").exists()
     call(driven.session)  # by its runner

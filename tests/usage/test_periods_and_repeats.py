@@ -9,7 +9,6 @@ import pytest
 
 from coordinator.actions.usage import usage_backfill
 from coordinator.actions.usage.activity import refresh_due_activity_hours
-from coordinator.actions.usage.limits import record_subscription_limit_readings
 from coordinator.models import ActivityHour, ModelRequestUsage, Session, SubscriptionLimit
 from coordinator.usage.limits import load_recent_limit_states
 from coordinator.usage.turns import load_session_turn_usage
@@ -17,7 +16,7 @@ from dashboard.usage.query import UsageQuery, load_usage_by_slot_and_name
 from tests.people import signed_in
 from tests.usage import test_activity, test_limits
 from tests.usage.test_page import text_of
-from tests.usage.test_periods_and_sessions import NOON, report, request_model
+from tests.usage.test_periods_and_sessions import NOON, request_model
 
 pytestmark = pytest.mark.django_db
 
@@ -95,9 +94,18 @@ NOW2 = test_limits.NOW + timedelta(minutes=1)
 
 def test_the_page_has_a_limit_that_resets_at_the_end_of_time(monkeypatch: Any) -> None:
     from zoneinfo import ZoneInfo
+
     from django.test import override_settings
-    SubscriptionLimit.objects.create(program="p", host="", name="", window_minutes=300, used_percent=5,
-        resets_at_us=253_402_300_799 * 1_000_000, reported_at_us=0)
+
+    SubscriptionLimit.objects.create(
+        program="p",
+        host="",
+        name="",
+        window_minutes=300,
+        used_percent=5,
+        resets_at_us=253_402_300_799 * 1_000_000,
+        reported_at_us=0,
+    )
     with override_settings(LOCAL_ZONE=ZoneInfo("Europe/Berlin"), TIME_ZONE="Europe/Berlin"):
         assert signed_in("viewer").get("/ui/costs/").status_code == 200
 
@@ -110,7 +118,9 @@ def test_what_is_imported_is_in_the_hours_of_tools() -> None:
     Session.objects.create(session_id="ses_1", status="running", created_at=NOON, agent_name="ann")
     refresh_due_activity_hours(NOON)
     at = instants.format_canonical_instant(NOON - timedelta(hours=5))
-    call = DedupedEvent(event_type="pre_tool", session_id="ses_1", timestamp=at, tool_name="Bash", origin="c1", late=True)
+    call = DedupedEvent(
+        event_type="pre_tool", session_id="ses_1", timestamp=at, tool_name="Bash", origin="c1", late=True
+    )
     record_events([call], NOON)
     refresh_due_activity_hours(NOON + timedelta(minutes=10))
     assert sum(ActivityHour.objects.values_list("calls", flat=True)) == 1
@@ -123,7 +133,9 @@ def test_calls_of_a_session_that_is_imported_again_count_once() -> None:
 
     for _ in range(2):
         Session.objects.create(session_id="ses_1", status="running", created_at=NOON, agent_name="ann")
-        call = DedupedEvent(event_type="pre_tool", session_id="ses_1", timestamp="", tool_name="Bash", origin="c1", late=True)
+        call = DedupedEvent(
+            event_type="pre_tool", session_id="ses_1", timestamp="", tool_name="Bash", origin="c1", late=True
+        )
         record_events([call], NOON)
         Session.objects.all().delete()
     assert sum(UsageDay.objects.values_list("calls", flat=True)) == 1
@@ -136,8 +148,20 @@ def test_a_request_of_a_tier_gets_the_price_of_its_tier_later(tier: str) -> None
     from coordinator.usage.amounts import UsageDetail
 
     Session.objects.create(session_id="ses_1", status="running", created_at=NOON, agent_name="ann")
-    record_events([DedupedEvent(event_type="model_request", session_id="ses_1", timestamp="", model="gpt-5",
-        output_tokens=1_000_000, origin="r1", usage=UsageDetail(service_tier=tier))], NOON)
+    record_events(
+        [
+            DedupedEvent(
+                event_type="model_request",
+                session_id="ses_1",
+                timestamp="",
+                model="gpt-5",
+                output_tokens=1_000_000,
+                origin="r1",
+                usage=UsageDetail(service_tier=tier),
+            )
+        ],
+        NOON,
+    )
     cost = ModelRequestUsage.objects.get().cost
     ModelRequestUsage.objects.update(cost=None)  # as if the list had not known the model
     usage_backfill.price_unpriced_usage(NOON)
@@ -153,8 +177,20 @@ def test_a_priority_request_that_grows_keeps_a_price(model: str, again: str | No
 
     Session.objects.create(session_id="ses_1", status="running", created_at=NOON, agent_name="ann")
     for tokens, tier in ((10, "priority"), (20, again)):
-        record_events([DedupedEvent(event_type="model_request", session_id="ses_1", timestamp="", model=model,
-            output_tokens=tokens, origin="r1", usage=UsageDetail(service_tier=tier))], NOON)
+        record_events(
+            [
+                DedupedEvent(
+                    event_type="model_request",
+                    session_id="ses_1",
+                    timestamp="",
+                    model=model,
+                    output_tokens=tokens,
+                    origin="r1",
+                    usage=UsageDetail(service_tier=tier),
+                )
+            ],
+            NOON,
+        )
     row = ModelRequestUsage.objects.get()
     assert row.output_tokens == 20
     assert row.cost
@@ -167,17 +203,34 @@ def test_a_flex_request_that_grows_stays_flex() -> None:
 
     Session.objects.create(session_id="ses_1", status="running", created_at=NOON, agent_name="ann")
     for tokens, tier in ((1_000_000, "flex"), (2_000_000, None)):
-        record_events([DedupedEvent(event_type="model_request", session_id="ses_1", timestamp="", model="gpt-5",
-            output_tokens=tokens, origin="r1", usage=UsageDetail(service_tier=tier))], NOON)
+        record_events(
+            [
+                DedupedEvent(
+                    event_type="model_request",
+                    session_id="ses_1",
+                    timestamp="",
+                    model="gpt-5",
+                    output_tokens=tokens,
+                    origin="r1",
+                    usage=UsageDetail(service_tier=tier),
+                )
+            ],
+            NOON,
+        )
     assert ModelRequestUsage.objects.get().cost == 10.0
 
 
 def test_sessions_that_a_runner_drives_are_named_at_their_limit() -> None:
-    from coordinator.actions.sessions.events import record_events
     from coordinator.models import DrivenSession
 
-    one = Session.objects.create(session_id="ses_1", status="running", created_at=test_limits.NOW, agent_name="ann",
-        executor_profile="signalbox", hostname="build")
+    one = Session.objects.create(
+        session_id="ses_1",
+        status="running",
+        created_at=test_limits.NOW,
+        agent_name="ann",
+        executor_profile="signalbox",
+        hostname="build",
+    )
     DrivenSession.objects.create(session=one, runner_id="lnch_1", agent="claude")
     request_model(test_limits.NOW)
     test_limits.record(test_limits.reading(80, hours=2))
@@ -193,8 +246,15 @@ def test_an_earlier_window_of_another_account_still_counts() -> None:
 
 
 def test_a_price_of_no_model_is_not_dropped_in_silence() -> None:
-    fields = {"form-TOTAL_FORMS": "1", "form-INITIAL_FORMS": "0", "form-0-model": "", "form-0-input": "3",
-        "form-0-output": "3", "form-0-cache_read": "3", "form-0-cache_write": "3"}
+    fields = {
+        "form-TOTAL_FORMS": "1",
+        "form-INITIAL_FORMS": "0",
+        "form-0-model": "",
+        "form-0-input": "3",
+        "form-0-output": "3",
+        "form-0-cache_read": "3",
+        "form-0-cache_write": "3",
+    }
     assert signed_in("admin").post("/ui/costs/prices/", fields).status_code == 422
 
 
@@ -204,7 +264,9 @@ def test_prices_of_two_administrators_are_both_kept() -> None:
     def form(*models: str) -> dict[str, str]:
         fields = {"form-TOTAL_FORMS": str(len(models)), "form-INITIAL_FORMS": "0"}
         for number, model in enumerate(models):
-            fields |= {f"form-{number}-{name}": "3" for name in ("input", "output", "cache_read", "cache_write")}
+            fields |= {
+                f"form-{number}-{name}": "3" for name in ("input", "output", "cache_read", "cache_write")
+            }
             fields[f"form-{number}-model"] = model
         return fields
 

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import threading
-import time
 from datetime import UTC, datetime
 
 import pytest
 from django.db import connection, connections, transaction
 
 from coordinator.actions.sessions.events import record_events
-from coordinator.actions.usage import prices
-from coordinator.identity.actors import Actor
+from coordinator.actions.usage import usage_backfill
 from coordinator.models import ModelPrice, ModelRequestUsage, Session, UsageDay
 from coordinator.sessions.events import DedupedEvent, NewEvent
 from coordinator.usage.reading import sum_usage_rows
-from coordinator.actions.usage import usage_backfill
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 def spend(tokens: int = 1_000_000) -> None:
     record_events(
-        [NewEvent(event_type="model_request", session_id="ses_1", timestamp="", model="nobody-knows", output_tokens=tokens)], NOW
+        [
+            NewEvent(
+                event_type="model_request",
+                session_id="ses_1",
+                timestamp="",
+                model="nobody-knows",
+                output_tokens=tokens,
+            )
+        ],
+        NOW,
     )
 
 
@@ -32,7 +38,9 @@ def test_what_is_reported_while_prices_are_set_is_in_both_sums() -> None:
         pytest.skip("SQLite has one writer at a time")
     Session.objects.create(session_id="ses_1", status="running", created_at=NOW)
     spend()
-    ModelPrice.objects.create(model="nobody-knows", input=7, output=7, cache_read=7, cache_write=7, changed_at=NOW, changed_by="t")
+    ModelPrice.objects.create(
+        model="nobody-knows", input=7, output=7, cache_read=7, cache_write=7, changed_at=NOW, changed_by="t"
+    )
     reported, go_on = threading.Event(), threading.Event()
 
     def report() -> None:
@@ -57,11 +65,24 @@ def test_amounts_that_grow_while_they_are_priced_are_priced(monkeypatch: pytest.
     Session.objects.create(session_id="ses_1", status="running", created_at=NOW)
 
     def tell(tokens: int) -> None:
-        record_events([DedupedEvent(event_type="model_request", session_id="ses_1", timestamp="", model="nobody-knows",
-            output_tokens=tokens, origin="r1")], NOW)
+        record_events(
+            [
+                DedupedEvent(
+                    event_type="model_request",
+                    session_id="ses_1",
+                    timestamp="",
+                    model="nobody-knows",
+                    output_tokens=tokens,
+                    origin="r1",
+                )
+            ],
+            NOW,
+        )
 
     tell(1_000_000)
-    ModelPrice.objects.create(model="nobody-knows", input=7, output=7, cache_read=7, cache_write=7, changed_at=NOW, changed_by="t")
+    ModelPrice.objects.create(
+        model="nobody-knows", input=7, output=7, cache_read=7, cache_write=7, changed_at=NOW, changed_by="t"
+    )
     real = usage_backfill.price_usage_rows
 
     def late(rows, own):  # the rows are read; another worker writes the end of the answer
