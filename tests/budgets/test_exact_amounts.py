@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator.actions.policy import budgets as acts
-from coordinator.models import Session, UsageDay
+from coordinator.models import UsageDay
 from coordinator.policy.limits import budgets
 from tests.budgets.test_periods_and_places import ANNA, NOW, budget, session, use
 from tests.people import signed_in
@@ -41,7 +41,7 @@ def test_percent_is_what_is_used(used: int) -> None:
 
 
 def test_ten_dimes_are_a_dollar() -> None:
-    one = session()
+    session()
     amount = 0.0
     for _ in range(10):
         amount += 0.1
@@ -57,39 +57,3 @@ def test_a_model_s_session_budget_counts_that_model_alone() -> None:
     row = budget("model", "gpt-4o", "session")
     assert not budgets.current_budget_state(row, NOW, one.pk).is_reached
     assert not budgets.is_budget_spent_or_uncountable(row, NOW)
-
-
-def test_a_stale_form_does_not_take_back_what_happens_at_the_limit() -> None:
-    made = acts.create_budget(
-        "everything", "", "day", "calls", amount=5, at_limit="warn", actor=ANNA, now=NOW
-    )
-    admin = signed_in("admin")
-    admin.get(f"/ui/budgets/{made.pk}/")  # loaded while it warns
-    acts.update_budget(made.pk, amount=5, at_limit="hold", actor=ANNA, now=NOW)
-    admin.post(f"/ui/budgets/{made.pk}/", {"amount": "6", "at_limit": "warn"})
-    made.refresh_from_db()
-    assert made.at_limit == "hold"
-
-
-def test_calls_of_a_session_that_its_runner_takes_over_count_once() -> None:
-    from coordinator.actions.driving.hook_session_merging import try_remove_duplicate_hook_sessions
-    from coordinator.actions.sessions.events import record_events
-    from coordinator.identity.keys import LOCAL_PROGRAM
-    from coordinator.models import DrivenSession, SessionWriter
-    from coordinator.sessions.events import NewEvent
-
-    def call(of: Session) -> None:
-        record_events(
-            [NewEvent(event_type="pre_tool", session_id=of.pk, timestamp="", tool_name="Bash")], NOW
-        )
-
-    by_hooks = session("ses_2", executor_session_id="abc", executor_profile="claude-code")
-    SessionWriter.objects.create(session=by_hooks, writer=LOCAL_PROGRAM.name, is_runner=False)
-    call(by_hooks)
-    driven = DrivenSession.objects.create(
-        session=session("ses_1", executor_profile="signalbox"), runner_id="r", agent="claude"
-    )
-    assert try_remove_duplicate_hook_sessions(driven, "abc", NOW)
-    assert not Session.objects.filter(pk="ses_2").exists()
-    call(driven.session)  # by its runner
-    assert budgets.load_usage_of_budget(budget(measure="calls"), NOW).amount == 1

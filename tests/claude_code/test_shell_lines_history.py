@@ -10,7 +10,7 @@ from django.utils import timezone
 from coordinator.lib import instants
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import AGENT_KEY, let_workers_read_rules, rules
-from tests.claude_code.test_shell_lines import LINES, UNKNOWN, command, served, skill
+from tests.claude_code.test_shell_lines import LINES, command, served, skill
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -40,7 +40,7 @@ def test_a_command_after_a_marked_result_is_denied(claude: Claude) -> None:
     assert claude.before(claude.new_call("Bash", {"command": "ls"}))["permissionDecision"] == "deny"
 
 
-@pytest.mark.parametrize("found", [LINES, UNKNOWN], ids=["lines", "unknown"])
+@pytest.mark.parametrize("found", [LINES], ids=["lines"])
 def test_a_shell_line_after_a_marked_result_does_not_run_unasked(claude: Claude, found: Any) -> None:
     assert skill(claude, found).get("permissionDecision") in {"deny", "ask"}
     assert command(claude, found).get("decision") == "block"

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from coordinator.actions.usage import usage_backfill
-from coordinator.actions.usage.activity import refresh_due_activity_hours
-from coordinator.models import ActivityHour, ModelRequestUsage, Session, SubscriptionLimit
+from coordinator.models import Session, SubscriptionLimit
 from coordinator.usage.limits import load_recent_limit_states
 from coordinator.usage.turns import load_session_turn_usage
 from dashboard.usage.query import UsageQuery, load_usage_by_slot_and_name
 from tests.people import signed_in
-from tests.usage import test_activity, test_limits
+from tests.usage import test_limits
 from tests.usage.test_page import text_of
 from tests.usage.test_periods_and_sessions import NOON, request_model
 
@@ -54,14 +52,6 @@ def test_days_of_a_zone_that_changes_by_half_an_hour() -> None:
     query = UsageQuery(days=365, zone="Australia/Lord_Howe")
     request_model(datetime(2026, 6, 1, 13, 45, tzinfo=UTC))  # 2 June, 00:15
     assert {day for day, _ in load_usage_by_slot_and_name(query, now)} == {"2026-06-02"}
-
-
-def test_a_call_that_lasts_beyond_its_hour_is_one() -> None:
-    begun = test_activity.NOW.replace(minute=59)
-    test_activity.report(kind="pre_tool", at=begun)
-    test_activity.report(at=begun + timedelta(minutes=2))
-    refresh_due_activity_hours(begun + timedelta(minutes=30))
-    assert sum(ActivityHour.objects.values_list("calls", flat=True)) == 1
 
 
 def test_turns_of_a_clock_that_runs_ahead() -> None:
@@ -110,134 +100,6 @@ def test_the_page_has_a_limit_that_resets_at_the_end_of_time(monkeypatch: Any) -
         assert signed_in("viewer").get("/ui/costs/").status_code == 200
 
 
-def test_what_is_imported_is_in_the_hours_of_tools() -> None:
-    from coordinator.actions.sessions.events import record_events
-    from coordinator.lib import instants
-    from coordinator.sessions.events import DedupedEvent
-
-    Session.objects.create(session_id="ses_1", status="running", created_at=NOON, agent_name="ann")
-    refresh_due_activity_hours(NOON)
-    at = instants.format_canonical_instant(NOON - timedelta(hours=5))
-    call = DedupedEvent(
-        event_type="pre_tool", session_id="ses_1", timestamp=at, tool_name="Bash", origin="c1", late=True
-    )
-    record_events([call], NOON)
-    refresh_due_activity_hours(NOON + timedelta(minutes=10))
-    assert sum(ActivityHour.objects.values_list("calls", flat=True)) == 1
-
-
-def test_calls_of_a_session_that_is_imported_again_count_once() -> None:
-    from coordinator.actions.sessions.events import record_events
-    from coordinator.models import UsageDay
-    from coordinator.sessions.events import DedupedEvent
-
-    for _ in range(2):
-        Session.objects.create(session_id="ses_1", status="running", created_at=NOON, agent_name="ann")
-        call = DedupedEvent(
-            event_type="pre_tool", session_id="ses_1", timestamp="", tool_name="Bash", origin="c1", late=True
-        )
-        record_events([call], NOON)
-        Session.objects.all().delete()
-    assert sum(UsageDay.objects.values_list("calls", flat=True)) == 1
-
-
-@pytest.mark.parametrize("tier", ["priority", "flex"])
-def test_a_request_of_a_tier_gets_the_price_of_its_tier_later(tier: str) -> None:
-    from coordinator.actions.sessions.events import record_events
-    from coordinator.sessions.events import DedupedEvent
-    from coordinator.usage.amounts import UsageDetail
-
-    Session.objects.create(session_id="ses_1", status="running", created_at=NOON, agent_name="ann")
-    record_events(
-        [
-            DedupedEvent(
-                event_type="model_request",
-                session_id="ses_1",
-                timestamp="",
-                model="gpt-5",
-                output_tokens=1_000_000,
-                origin="r1",
-                usage=UsageDetail(service_tier=tier),
-            )
-        ],
-        NOON,
-    )
-    cost = ModelRequestUsage.objects.get().cost
-    ModelRequestUsage.objects.update(cost=None)  # as if the list had not known the model
-    usage_backfill.price_unpriced_usage(NOON)
-    assert ModelRequestUsage.objects.get().cost == cost
-
-
-@pytest.mark.parametrize("model", ["gpt-5", "gpt-4.1-nano", "gpt-5-nano", "claude-haiku-4-5"])
-@pytest.mark.parametrize("again", ["priority", None])
-def test_a_priority_request_that_grows_keeps_a_price(model: str, again: str | None) -> None:
-    from coordinator.actions.sessions.events import record_events
-    from coordinator.sessions.events import DedupedEvent
-    from coordinator.usage.amounts import UsageDetail
-
-    Session.objects.create(session_id="ses_1", status="running", created_at=NOON, agent_name="ann")
-    for tokens, tier in ((10, "priority"), (20, again)):
-        record_events(
-            [
-                DedupedEvent(
-                    event_type="model_request",
-                    session_id="ses_1",
-                    timestamp="",
-                    model=model,
-                    output_tokens=tokens,
-                    origin="r1",
-                    usage=UsageDetail(service_tier=tier),
-                )
-            ],
-            NOON,
-        )
-    row = ModelRequestUsage.objects.get()
-    assert row.output_tokens == 20
-    assert row.cost
-
-
-def test_a_flex_request_that_grows_stays_flex() -> None:
-    from coordinator.actions.sessions.events import record_events
-    from coordinator.sessions.events import DedupedEvent
-    from coordinator.usage.amounts import UsageDetail
-
-    Session.objects.create(session_id="ses_1", status="running", created_at=NOON, agent_name="ann")
-    for tokens, tier in ((1_000_000, "flex"), (2_000_000, None)):
-        record_events(
-            [
-                DedupedEvent(
-                    event_type="model_request",
-                    session_id="ses_1",
-                    timestamp="",
-                    model="gpt-5",
-                    output_tokens=tokens,
-                    origin="r1",
-                    usage=UsageDetail(service_tier=tier),
-                )
-            ],
-            NOON,
-        )
-    assert ModelRequestUsage.objects.get().cost == 10.0
-
-
-def test_sessions_that_a_runner_drives_are_named_at_their_limit() -> None:
-    from coordinator.models import DrivenSession
-
-    one = Session.objects.create(
-        session_id="ses_1",
-        status="running",
-        created_at=test_limits.NOW,
-        agent_name="ann",
-        executor_profile="signalbox",
-        hostname="build",
-    )
-    DrivenSession.objects.create(session=one, runner_id="lnch_1", agent="claude")
-    request_model(test_limits.NOW)
-    test_limits.record(test_limits.reading(80, hours=2))
-    (state,) = load_recent_limit_states(NOW2)
-    assert list(state.sessions) == ["ses_1"]
-
-
 def test_an_earlier_window_of_another_account_still_counts() -> None:
     test_limits.record(test_limits.reading(80, hours=4))
     test_limits.record(test_limits.reading(20, hours=2), now=NOW2, at=NOW2)
@@ -256,21 +118,3 @@ def test_a_price_of_no_model_is_not_dropped_in_silence() -> None:
         "form-0-cache_write": "3",
     }
     assert signed_in("admin").post("/ui/costs/prices/", fields).status_code == 422
-
-
-def test_prices_of_two_administrators_are_both_kept() -> None:
-    from coordinator.models import ModelPrice
-
-    def form(*models: str) -> dict[str, str]:
-        fields = {"form-TOTAL_FORMS": str(len(models)), "form-INITIAL_FORMS": "0"}
-        for number, model in enumerate(models):
-            fields |= {
-                f"form-{number}-{name}": "3" for name in ("input", "output", "cache_read", "cache_write")
-            }
-            fields[f"form-{number}-model"] = model
-        return fields
-
-    anna = signed_in("admin")
-    anna.post("/ui/costs/prices/", form("theirs"))  # another administrator, after this page was loaded
-    anna.post("/ui/costs/prices/", form("mine"))
-    assert set(ModelPrice.objects.values_list("model", flat=True)) == {"mine", "theirs"}
