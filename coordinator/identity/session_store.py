@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth import SESSION_KEY
+from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.auth.models import User
 from django.contrib.sessions.backends import db
 from django.contrib.sessions.backends.base import UpdateError
 from django.contrib.sessions.base_session import AbstractBaseSession
@@ -38,20 +39,28 @@ def list_session_ids_of_person(user_id: int) -> list[str]:
 
     Reads every session that has not expired: only what a session holds says whose it is.
     """
-    return [key for key, person_id in iterate_session_keys_and_persons() if person_id == str(user_id)]
+    return [key for key, person_id, _ in iterate_session_keys_and_persons() if person_id == str(user_id)]
 
 
 def count_sessions_by_person() -> Counter[str]:
-    """Return how many sessions each person is signed in with, by the person's id as text."""
-    return Counter(person_id for _, person_id in iterate_session_keys_and_persons())
+    """Return how many sessions each person is signed in with, by the person's id as text.
+
+    Sessions that a new password has ended do not count, though their rows stay until they expire.
+    """
+    found = list(iterate_session_keys_and_persons())
+    users = User.objects.in_bulk({int(person_id) for _, person_id, _ in found})
+    hashes = {str(pk): user.get_session_auth_hash() for pk, user in users.items()}
+    return Counter(person_id for _, person_id, signed in found if signed == hashes.get(person_id))
 
 
-def iterate_session_keys_and_persons() -> Iterator[tuple[str, str]]:
+def iterate_session_keys_and_persons() -> Iterator[tuple[str, str, str]]:
+    """Yield each session's primary key, the person's id, and the hash of the password that it began with."""
     store = SessionStore()
     rows = Session.objects.filter(expire_date__gt=timezone.now()).values_list("session_key", "session_data")
     for key, data in rows.iterator():
-        if person_id := store.decode(data).get(SESSION_KEY):
-            yield str(key), str(person_id)
+        session = store.decode(data)
+        if person_id := session.get(SESSION_KEY):
+            yield str(key), str(person_id), str(session.get(HASH_SESSION_KEY, ""))
 
 
 class SessionStore(db.SessionStore):

@@ -21,7 +21,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django.core.exceptions import EmptyResultSet, ValidationError
@@ -40,6 +40,7 @@ from coordinator.lib.unfit_values import UnreadableText
 
 SqlAndParams = tuple[str, Any]
 DAY = timedelta(days=1)
+AFTER_EVERY_DATE = "9999-99"  # as text
 
 
 def require_aware_utc(value: Any) -> datetime:
@@ -340,9 +341,13 @@ class InstantLookup(lookups.Lookup):
         self, column: str, params: list[Any], instant: datetime
     ) -> tuple[str, list[Any]]:
         """Return what every text of an instant in question satisfies, whatever its offset."""
-        edges = {">=": instant.date() - DAY, "<": instant.date() + 2 * DAY}
+        day = instant.date()
+        edges = {
+            ">=": (day - DAY).isoformat() if day > date.min else "",
+            "<": (day + 2 * DAY).isoformat() if day < date.max - DAY else AFTER_EVERY_DATE,
+        }
         sql = " AND ".join(f"{column} {sign} %s" for sign in self.bounds)
-        return sql, [part for sign in self.bounds for part in (*params, edges[sign].isoformat())]
+        return sql, [part for sign in self.bounds for part in (*params, edges[sign])]
 
 
 @IsoTextField.register_lookup

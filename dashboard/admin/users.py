@@ -17,7 +17,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
-from coordinator.actions.people import accounts, passkeys, provider_sign_ins, users
+from coordinator.actions.people import accounts, membership, passkeys, provider_sign_ins, users
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.identity.roles import ROLES
@@ -174,9 +174,12 @@ class PersonAdmin(ActionAdmin):
     def change_row_from_admin_form(self, row: Any, form: Any, actor: Actor) -> None:
         changes = form.changed_form_values(users.EDITABLE)
         cleaned_data = form.cleaned_data
-        users.update_user(
+        by = User.objects.get(username=actor.name)  # first: the change may give them another name
+        user = users.update_user(
             row.pk, changes, role=cleaned_data["role"], actor=actor, seen_version=cleaned_data["version"]
         )
+        if changes.get("is_active") is False:
+            membership.end_person_sessions_and_devices(user, by=by, now=timezone.now())
 
     def delete_row(self, row: Any, actor: Actor) -> None:
         users.delete_user(row.pk, actor=actor)

@@ -19,7 +19,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 
-from coordinator.actions.people import passkeys
+from coordinator.actions.people import accounts, passkeys
 from coordinator.identity.roles import ADMIN, APPROVER
 from dashboard.frame import sign_in_ways
 
@@ -30,12 +30,20 @@ ACCOUNT_CHANGES = frozenset(
         "accounts:passkey-add-options",
         "accounts:passkey-add",
         "accounts:passkey-remove",
+        "accounts:provider-connect",
         "accounts:recovery-codes",
+        "admin:auth_user_add",
+        "admin:auth_user_change",
+        "admin:auth_user_password_change",
+        "admin:coordinator_passkey_changelist",
+        "admin:coordinator_passkey_delete",
         "people:invite",
         "people:reactivate",
         "people:role",
     }
 )
+# Needs a confirmation only of a person who has no password yet. Others enter their old one.
+FIRST_PASSWORD = "accounts:password"  # noqa: S105 - the name of a URL
 # Conversation, requests that change nothing, and those that only stop or deny, which must never be delayed.
 EXEMPT = frozenset(
     {
@@ -61,12 +69,18 @@ def required_confirmation_age_or_none(request: HttpRequest, view: Callable[..., 
     """Return how recent the person's confirmation must be for this request; None if none is needed."""
     name = request.resolver_match.view_name if request.resolver_match else ""
     decisions = timedelta(seconds=settings.CONFIRM_DECISIONS_WITHIN)
-    if name in ACCOUNT_CHANGES:
+    if name in ACCOUNT_CHANGES or (name == FIRST_PASSWORD and has_no_known_password(request)):
         return min(decisions, ACCOUNT_WITHIN) if decisions else ACCOUNT_WITHIN
     if not decisions or name in EXEMPT:
         return None
     decides = getattr(view, "needed_role", "") in {APPROVER, ADMIN} or request.path.startswith("/admin/")
     return decisions if decides else None
+
+
+def has_no_known_password(request: HttpRequest) -> bool:
+    """Return whether the person joined with a passkey and has set no password yet."""
+    user = getattr(request, "user", None)
+    return isinstance(user, User) and accounts.has_unknown_password(user)
 
 
 def should_confirm_with_passkey(user: User) -> bool:

@@ -42,7 +42,9 @@ class DayRange:
     @property
     def start_instant(self) -> datetime | None:
         """The beginning of the first day; None if there is no lower limit."""
-        return self.first_instant_of_day(self.since) if self.since and self.since >= EARLIEST else None
+        if self.since is None or self.since < EARLIEST:
+            return None
+        return self.first_instant_of_day(min(self.since, LATEST))
 
     @property
     def end_instant(self) -> datetime | None:

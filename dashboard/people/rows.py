@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.db.models import OuterRef, QuerySet, Subquery, TextField, Value
 from django.db.models.functions import Cast, Concat
 
+from coordinator.actions.people import accounts, provider_sign_ins
 from coordinator.actions.people.users import group_role_or_empty
 from coordinator.identity.roles import ADMIN
 from coordinator.models import AuditLog, Invitation, Passkey, ProviderIdentity
@@ -61,7 +62,7 @@ def load_person_rows(people: list[User], session_counts: Counter[str]) -> list[P
 
 def list_sign_in_method_labels(person: User, passkey_count: int, is_at_provider: bool) -> list[str]:
     ways = [settings.OIDC_NAME or "single sign-on"] if is_at_provider else []
-    if settings.PASSWORD_SIGN_IN and person.has_usable_password():
+    if provider_sign_ins.has_password_sign_in(person) and not accounts.has_unknown_password(person):
         ways.append("password")
     if passkey_count:
         ways.append(f"{passkey_count} passkey{'' if passkey_count == 1 else 's'}")

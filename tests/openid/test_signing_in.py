@@ -343,6 +343,7 @@ def test_who_has_another_account_connects_no_second(visitor: Visitor, bob: User)
     other = Visitor(visitor.provider)
     other.sign_in()
     assert visitor.sign_in(CONNECT).status_code == 409
+    other.sign_in(AGAIN)
     assert ProviderIdentity.objects.get().user_id == anna().pk
     visitor.provider.person["sub"] = "u-8"
     assert other.sign_in(CONNECT).status_code == 409  # and no account has two people

@@ -130,8 +130,7 @@ def begin_passkey_for_invitation(
         raise UnprocessableRequest("Choose a user name first.")
     user = User(username=User.normalize_username(username.strip()))
     users.validate_user_fields(user)
-    if User.objects.filter(username=user.username).exists():
-        raise Conflict(f"The name {user.username!r} is in use.")
+    require_unused_username(user.username)
     return passkeys.begin_joining_with_passkey(
         build_invitation_passkey_handle(row), user.username, browser, address, now
     )
@@ -154,6 +153,7 @@ def accept_invitation_with_passkey(
         raise Conflict(NOT_VALID)
     credential = passkeys.verify_new_passkey_consuming_challenge(text, browser, now)
     user = users.build_user(username.strip(), secrets.token_urlsafe(32))
+    require_unused_username(user.username)
     accounts.set_unknown_password_on_unsaved_user(user)
     with transaction.atomic():
         accept_invitation(token, user, address=address, now=now)
@@ -162,6 +162,12 @@ def accept_invitation_with_passkey(
             user, credential, name, build_invitation_passkey_handle(row), address=address, now=now
         )
     return user
+
+
+def require_unused_username(username: str) -> None:
+    """Raise Conflict for a name in use, also where only the case of its letters differs, as the form has it."""
+    if User.objects.filter(username__iexact=username).exists():
+        raise Conflict(f"The name {username!r} is in use.")
 
 
 def build_invitation_passkey_handle(row: Invitation) -> str:

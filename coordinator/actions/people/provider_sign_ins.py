@@ -21,7 +21,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 
 from coordinator.actions.audit import audit
-from coordinator.actions.people import setup, users
+from coordinator.actions.people import accounts, setup, users
 from coordinator.actions.people.attempts import THIS_MACHINE, AttemptLimit, normalize_caller_network
 from coordinator.errors import (
     Conflict,
@@ -36,7 +36,7 @@ from coordinator.identity.actors import person_actor, system_actor
 from coordinator.identity.openid.errors import AuthorizationCodeRefused
 from coordinator.identity.openid.identities import OpenIdIdentity
 from coordinator.identity.roles import ADMIN, ROLES, highest_role_of_user
-from coordinator.models import AuditLog, ProviderIdentity
+from coordinator.models import AuditLog, Passkey, ProviderIdentity, RecoveryCode
 
 log = logging.getLogger(__name__)
 PROVIDER = system_actor("single-sign-on")
@@ -151,7 +151,9 @@ def connect_provider_account(user: User, identity: OpenIdIdentity, address: str,
             users.update_user(user.pk, changes, role=identity.role, actor=PROVIDER, now=now)
             ProviderIdentity.objects.filter(user_id=user.pk).exclude(issuer=identity.issuer).delete()
             link_provider_identity(user, identity, now)
-            audit_provider_sign_in("SIGN_IN_CONNECTED", user, identity, address, now, role_before=before)
+            audit_provider_sign_in(
+                "SIGN_IN_CONNECTED", user, identity, address, now, role_before=before, user_id=user.pk
+            )
     except IntegrityError:
         raise Conflict(
             f"Your account is already connected with another {settings.OIDC_NAME} identity."
@@ -163,13 +165,24 @@ def has_password_sign_in(user: User) -> bool:
     return settings.PASSWORD_SIGN_IN and user.has_usable_password()
 
 
+def can_sign_in_without_provider(user: User) -> bool:
+    """Return whether this person has a password that they know, a passkey or a recovery code to sign in with."""
+    if not has_password_sign_in(user):
+        return False
+    return (
+        not accounts.has_unknown_password(user)
+        or Passkey.objects.filter(user_id=user.pk).exists()
+        or RecoveryCode.objects.filter(user_id=user.pk, used_at__isnull=True).exists()
+    )
+
+
 def disconnect_provider_account(user: User, address: str, now: datetime) -> None:
     """Have `user` sign in with their password alone from now on, with `role_after_provider_disconnect`.
 
     Raises Conflict where they would not get in any more, or where no administrator would be left, and NotFound where
     their account is not connected.
     """
-    if not has_password_sign_in(user):
+    if not can_sign_in_without_provider(user):
         raise Conflict(
             f"{settings.OIDC_NAME} is the only way for you to sign in, so you cannot disconnect your "
             "account from it."
@@ -207,11 +220,21 @@ def role_after_provider_disconnect(user: User) -> str:
     It is none ("") where that is not known: the account came from the provider, or was connected before the audit log
     reaches back (90 days).
     """
-    connected = AuditLog.objects.filter(event_type="SIGN_IN_CONNECTED", target_id=user.username)
-    newest = connected.order_by("-id").first()
-    before = newest.metadata.get("role_before") if newest and isinstance(newest.metadata, dict) else None
+    connected = AuditLog.objects.filter(event_type="SIGN_IN_CONNECTED").order_by("-id")
+    newest = next((row for row in connected if is_connection_of_user(row, user)), None)
+    before = newest.metadata.get("role_before") if newest else None
     had = highest_role_of_user(user)
     return min(before, had, key=ROLES.index) if before in ROLES and had else ""
+
+
+def is_connection_of_user(row: AuditLog, user: User) -> bool:
+    """Say whether a SIGN_IN_CONNECTED row is about this account, whatever it was called then.
+
+    Rows of earlier releases name the account alone.
+    """
+    if not isinstance(row.metadata, dict):
+        return False
+    return bool(row.metadata.get("user_id", user.pk if row.target_id == user.username else None) == user.pk)
 
 
 def require_provider_codes_below_limit(address: str, mark: str, now: datetime) -> None:
@@ -360,7 +383,12 @@ def build_no_role_error(identity: OpenIdIdentity) -> NoProviderRole:
 
 
 def audit_provider_sign_in(
-    event_type: str, user: User, identity: OpenIdIdentity, address: str, now: datetime, **more: str | None
+    event_type: str,
+    user: User,
+    identity: OpenIdIdentity,
+    address: str,
+    now: datetime,
+    **more: str | int | None,
 ) -> None:
     audit.record_audit_entry(
         event_type,

@@ -24,7 +24,7 @@ from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.identity.roles import ADMIN, ROLES, people_with_role
 from coordinator.lib import row_versions
-from coordinator.models import Passkey, ProviderIdentity, RecoveryCode
+from coordinator.models import Invitation, Passkey, ProviderIdentity, RecoveryCode
 
 EDITABLE = ("username", "first_name", "last_name", "email", "is_active", "is_superuser")
 SELF_REFUSED = "You cannot delete yourself. Ask another administrator."
@@ -133,6 +133,7 @@ def update_user(
                 if keep_an_administrator:
                     require_remaining_administrator()
                 record_user_change("USER_UPDATED", user, difference, actor, now)
+                revoke_invitations_unless_admin(user, actor, now)
     except IntegrityError:
         raise Conflict(f"The name {changes.get('username')!r} is in use.") from None
     return user
@@ -199,6 +200,26 @@ def require_remaining_administrator() -> None:
     """Raise Conflict where nobody would be left who could undo what was just done."""
     if not people_with_role(ADMIN).exists():
         raise Conflict("This would leave no active administrator.")
+
+
+def revoke_invitations_unless_admin(user: User, actor: Actor, now: datetime | None) -> None:
+    """End the open invitations of who is no administrator any more: the role may come back, they do not."""
+    if people_with_role(ADMIN).filter(pk=user.pk).exists():
+        return
+    moment = now or timezone.now()
+    for row in Invitation.objects.filter(
+        made_by=user.pk, used_at=None, revoked_at=None, expires_at__gt=moment
+    ):
+        Invitation.objects.filter(pk=row.pk).update(revoked_at=moment)
+        audit.record_audit_entry(
+            "INVITATION_REVOKED",
+            actor=actor,
+            target=f"invitation:{row.pk}",
+            result="success",
+            reason=f"{user.username} is no administrator any more.",
+            metadata={"for": row.label, "role": row.role, "expires_at": str(row.expires_at)},
+            now=moment,
+        )
 
 
 def record_user_change(

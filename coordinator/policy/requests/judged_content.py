@@ -17,6 +17,7 @@ from coordinator.policy.requests.approvals import (
     request_subject,
     subject_field_values,
 )
+from coordinator.secrets.masking import mask_secrets_in_value
 
 MAX_AUDITED_BYTES = 16 * 1024  # bytes of what was judged in one audit entry
 
@@ -50,6 +51,7 @@ def judged_content_for_audit(request: PermissionRequest) -> dict[str, Any]:
         "session_id": context.session_id if context else None,
         **card_context_fields(request),
     }
+    judged = mask_secrets_in_value(judged)  # as the entry will be; other programs write rows with secrets
     packed = canonical_json_bytes(judged)
     shown_fields = (
         judged
