@@ -1,4 +1,4 @@
-"""Hunt c: budgets at their edges."""
+"""Budgets at their exact limit, of one model, and hardly used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hunt for defects found about runs and driven agents."""
+"""What becomes of runs, notes and processes that a person stops, ends or limits."""
 
 from __future__ import annotations
 

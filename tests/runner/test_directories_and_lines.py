@@ -1,4 +1,4 @@
-"""What a hunt for defects found in the runner's program."""
+"""Which directories a runner works in, and which lines of files its agents read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hunt c: usage at its edges."""
+"""Periods over changes of clocks, repeated reports and readings of ended windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hunt c: prices that are set while an agent reports (PostgreSQL)."""
+"""Prices that are set while an agent reports: on PostgreSQL two transactions at once."""
 
 from __future__ import annotations
 
