@@ -6,6 +6,7 @@ The payloads (tests/data/AGENT/documented.jsonl) have the fields that the docume
 from __future__ import annotations
 
 import random
+import uuid
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from tests.claude_code.test_deciding import rules
 from tests.dialects.agent import Agent, as_of, recorded
+from tests.dialects.test_unreadable import body_of
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -99,3 +101,22 @@ def test_cursor_runs_an_edited_input_where_its_generic_hook_asks(served: Served)
     assert answer["updated_input"]["command"] == "git push --dry-run"
     silent = agent.post(generic | {"tool_use_id": "call_2"}, wait=0.2)
     assert silent["permission"] == "deny"
+
+
+def test_the_same_words_at_the_end_of_two_turns_are_two_messages(served: Served) -> None:
+    session = str(uuid.uuid4())
+    client = served.client("agent")
+    for number in range(2):
+        for event, more in (
+            ("UserPromptSubmit", {"message": f"Do step {number}."}),
+            ("Stop", {"last_assistant_message": "All done."}),
+        ):
+            body = body_of({"event": event, "session_id": session, **more})
+            headers = {"X-Signalbox-Hook-Id": uuid.uuid4().hex}
+            assert client.post("/hooks/goose", content=body, headers=headers).status_code == 200
+    roles = served.sql(
+        "SELECT e.role FROM events e JOIN sessions s ON s.session_id = e.session_id"
+        " WHERE s.executor_session_id = ? AND e.event_type = 'message' ORDER BY e.id",
+        (session,),
+    )
+    assert [role for (role,) in roles] == ["user", "assistant", "user", "assistant"]
