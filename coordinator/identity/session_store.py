@@ -47,10 +47,10 @@ def count_sessions_by_person() -> Counter[str]:
 
     Sessions that a new password has ended do not count, though their rows stay until they expire.
     """
-    found = list(iterate_session_keys_and_persons())
-    users = User.objects.in_bulk({int(person_id) for _, person_id, _ in found})
+    session_rows = list(iterate_session_keys_and_persons())
+    users = User.objects.in_bulk({int(person_id) for _, person_id, _ in session_rows})
     hashes = {str(pk): user.get_session_auth_hash() for pk, user in users.items()}
-    return Counter(person_id for _, person_id, signed in found if signed == hashes.get(person_id))
+    return Counter(person_id for _, person_id, signed in session_rows if signed == hashes.get(person_id))
 
 
 def iterate_session_keys_and_persons() -> Iterator[tuple[str, str, str]]:
