@@ -20,7 +20,7 @@ from coordinator.policy.requests.judged_content import judged_card_digest
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.policy.rules import tool_rules
 from coordinator.policy.rules.call_text import CallText, copy_call_text_with_folder, text_for_allow_rules
-from coordinator.policy.rules.tool_rules import DecisionRule
+from coordinator.policy.rules.tool_rules import DENY, DecisionRule
 from coordinator.policy.suggestions import rules_for_requests
 from coordinator.policy.suggestions.history import (
     RecordedCall,
@@ -47,7 +47,8 @@ PURPOSE = "always"
 class AlwaysAllowOffer:
     """A rule or grants that would allow such calls from now on, with what else they would allow.
 
-    `packed` is the signed offer that the form sends back if the person accepts.
+    `packed` is the signed offer that the form sends back if the person accepts. `exceptions` says which rules still
+    ask or deny at a repetition (`describe_rules_for_repetitions`).
     """
 
     answer: PermanentAnswer
@@ -57,6 +58,7 @@ class AlwaysAllowOffer:
     packed: str
     examples: list[RecordedCall]
     nearest: list[RecordedCall]
+    exceptions: str = ""
 
     @property
     def sentence(self) -> list[SentencePart]:
@@ -104,6 +106,7 @@ def build_offer_with_wider_flag(
         build_trial_of_permanent_answer(answer),
         sign_permanent_answer(answer, row, whose),
         *find_allowed_and_nearest_calls(answer, call),
+        describe_rules_for_repetitions(answer, call, now),
     )
     return offer, len(permanent_answers) > 1
 
@@ -123,6 +126,17 @@ def find_allowed_and_nearest_calls(
     return (
         [calls[event] for event in compared.examples.values() if event in calls],
         [calls[event] for event in nearest if event in calls],
+    )
+
+
+def describe_rules_for_repetitions(answer: PermanentAnswer, call: RecordedCall, now: datetime) -> str:
+    """Return which rules still ask about such calls, or deny them, at a repetition; empty if there are none.
+
+    For example: "rule 1 still asks (same call 5 times in 10 minutes)".
+    """
+    return " and ".join(
+        f"rule {rule.number} still {'denies' if rule.verdict == DENY else 'asks'} ({rule.repeats})"
+        for rule in rules_for_requests.find_rules_for_repetitions_of_call(answer, call, now)
     )
 
 
@@ -189,11 +203,15 @@ def version_of_edited_grant_slot(edit: GrantEdit) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedOffer:
-    """What a person accepts: the digest of the request they saw, the answer, and the new rule's number."""
+    """What a person accepts: the digest of the request they saw, the answer, and the new rule's number.
+
+    `exceptions` says which rules still ask or deny at a repetition (`describe_rules_for_repetitions`).
+    """
 
     judged: str
     answer: PermanentApproval
     number: int
+    exceptions: str
 
 
 def verify_accepted_offer(row: PermissionRequest, whose: int, text: str, now: datetime) -> AcceptedOffer:
@@ -217,14 +235,17 @@ def verify_accepted_offer(row: PermissionRequest, whose: int, text: str, now: da
         ) from None
     if name != row.request_id:
         raise UnprocessableRequest("This page was made for another request. Reload it.")
+    call = recorded_call_from_request(row)
     if rule is None:
-        return AcceptedOffer(judged, PermanentApproval(edits=edits), 0)
+        exceptions = describe_rules_for_repetitions(PermanentAnswer(edits=edits), call, now)
+        return AcceptedOffer(judged, PermanentApproval(edits=edits), 0, exceptions)
     saved = tool_rules.load_saved_tool_rules()
     if tool_rules.digest_tool_rules(saved) != version:
         raise Conflict("The rules have changed since this page was loaded. Check the new offer.")
     rules = [*saved[: rule_number - 1], rule, *saved[rule_number - 1 :]]
     numbered = tuple(replace(one, number=number) for number, one in enumerate(rules, 1))
-    return AcceptedOffer(judged, PermanentApproval(numbered, version, edits), rule_number)
+    exceptions = describe_rules_for_repetitions(PermanentAnswer(rules=numbered), call, now)
+    return AcceptedOffer(judged, PermanentApproval(numbered, version, edits), rule_number, exceptions)
 
 
 def build_rule_from_values(values: list[Any]) -> DecisionRule:

@@ -66,5 +66,14 @@ class PermissionRequestFilter(DayRangeFilter):
         return rows.filter(pk__in=waiting_requests.values("pk"))
 
     def filter_requests_by_past_decider(self, rows: Rows, _name: str, name: str) -> Rows:
-        """Keep requests that this person decided, alone or with others, or whose approval they revoked."""
-        return rows.filter(Q(approved_by__icontains=name) | Q(context__revoked_by=name))
+        """Keep requests that this person decided, alone or with others, or whose approval they revoked.
+
+        The column has all names of who decided, with a comma and a space between them.
+        """
+        return rows.filter(
+            Q(approved_by__iexact=name)
+            | Q(approved_by__istartswith=f"{name}, ")
+            | Q(approved_by__icontains=f", {name}, ")
+            | Q(approved_by__iendswith=f", {name}")
+            | Q(context__revoked_by__iexact=name)
+        )

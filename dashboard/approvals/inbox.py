@@ -17,7 +17,11 @@ from coordinator.actions.approvals.triage import MOST_AT_ONCE
 from coordinator.models import PermissionRequest
 from coordinator.policy.deciders.waiting import load_snooze_ends_by_request
 from coordinator.policy.requests import approvals
-from coordinator.policy.requests.judged_content import group_requests_by_card, judged_card_digest
+from coordinator.policy.requests.judged_content import (
+    card_grouping_digest,
+    group_requests_by_card,
+    judged_card_digest,
+)
 from coordinator.policy.requests.questions import is_question_tool
 from coordinator.policy.rules import marks
 from coordinator.sessions import titles
@@ -227,8 +231,7 @@ def load_next_card_and_count(
     With `shown_id` the card of that request is returned, also if it was decided meanwhile.
     """
     fitting = load_arranged_waiting_requests(now, arrangement, rights).fitting
-    groups = group_requests_by_equal_call(fitting, "same")
-    ids = [[waiting_request.name for waiting_request in group] for group in groups]
+    ids = load_request_ids_by_card(group_requests_by_equal_call(fitting, "same"))
     following = next((place + 1 for place, names in enumerate(ids) if after in names), 0)
     names = next((names for names in ids if shown_id in names), None)
     if names is None:
@@ -237,7 +240,28 @@ def load_next_card_and_count(
     cards = build_approval_cards(group_requests_by_card(rows), now, rights=rights)
     if not cards and shown_id:
         return load_next_card_and_count(now, arrangement, rights, after=after)
-    return NextRequest(cards[0] if cards else None, len(groups))
+    return NextRequest(cards[0] if cards else None, len(ids))
+
+
+def load_request_ids_by_card(groups: Iterable[Sequence[WaitingRequest]]) -> list[list[str]]:
+    """Return the ids of the requests of each card, in the order of the groups.
+
+    `groups` are requests for equal calls. Those of different folders or hosts, or with different offered rules, have
+    different cards.
+    """
+    groups = list(groups)
+    several = [waiting_request.pk for group in groups if len(group) > 1 for waiting_request in group]
+    rows = (
+        PermissionRequest.objects.with_context().filter(pk__in=several).iterator(IN_HAND) if several else ()
+    )
+    digests = {row.pk: card_grouping_digest(row) for row in rows}
+    ids_by_card: list[list[str]] = []
+    for group in groups:
+        parts: dict[str, list[str]] = {}
+        for waiting_request in group:
+            parts.setdefault(digests.get(waiting_request.pk, ""), []).append(waiting_request.name)
+        ids_by_card.extend(parts.values())
+    return ids_by_card
 
 
 def load_request_digests_of_group(

@@ -63,10 +63,14 @@ class DecisionRights:
         return not self.book.rules or has_role(self.person, ADMIN)
 
     def describe_awaited_deciders(self, row: PermissionRequest) -> str:
-        """Return whom the request waits for, as a sentence; empty if every approver may decide."""
+        """Return whom the request waits for, in words; empty if every approver may decide and enough are left."""
         rule = self.book.find_deciding_rule(row)
         is_open = rule is not None and rule.allows_any_approver and self.book.rule_approver_ids(rule)
-        return "" if is_open else self.book.describe_request_deciders(row)
+        return (
+            self.book.describe_shortage_of_deciders(row)
+            if is_open
+            else self.book.describe_request_deciders(row)
+        )
 
     def missing_approvers_explanation_or_empty(self, row: PermissionRequest) -> str:
         """Return, for administrators, why nobody can approve the request under the current rows.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
@@ -54,6 +54,7 @@ class DecisionForm(forms.Form):
         required=False
     )  # as typed (coordinator.policy.grants.end_parsing), in the time zone `zone`
     zone = forms.CharField(required=False)
+    shown_end = forms.CharField(required=False)  # what the form showed as the end; see serialize_shown_end
     reason = forms.CharField(max_length=2000, required=False)
     grant = forms.BooleanField(required=False)
     # What a person may add to a tool call's approval (templates/approvals/_tool_call.html).
@@ -74,7 +75,8 @@ class DecisionForm(forms.Form):
         cleaned_data = self.cleaned_data
         cleaned_data["decides"] = cleaned_data.get("ids", [])
         if cleaned_data.get("verdict") == APPROVE_ONE:
-            cleaned_data["verdict"], cleaned_data["decides"] = "approved", cleaned_data["decides"][:1]
+            cleaned_data["verdict"] = "approved"
+            cleaned_data["decides"] = select_longest_waiting_request(cleaned_data["decides"])
         cleaned_data["stops_turn"] = cleaned_data.get("verdict") == DENY_AND_STOP
         if cleaned_data["stops_turn"]:
             cleaned_data["verdict"] = "denied"
@@ -87,7 +89,9 @@ class DecisionForm(forms.Form):
         if cleaned_data.get("verdict") == "approved" and cleaned_data["validity"] is Validity.UNTIL:
             zone = find_zone_by_name(cleaned_data.get("zone", "")) or UTC
             try:
-                cleaned_data["end"] = parse_approval_end(cleaned_data.get("until", ""), timezone.now(), zone)
+                cleaned_data["end"] = parse_approval_end(
+                    cleaned_data.get("until", ""), timezone.now(), zone, cleaned_data.get("shown_end", "")
+                )
             except UnprocessableRequest as refusal:
                 self.add_error("until", str(refusal.detail))
         cleaned_data["seen"] = {
@@ -103,6 +107,12 @@ class DecisionForm(forms.Form):
             frozenset(cleaned_data.get("suggestion", [])),
         )
         return cleaned_data
+
+
+def select_longest_waiting_request(ids: Sequence[str]) -> Sequence[str]:
+    """Return the id of the request that waits longest, alone. A card may list the newest first."""
+    oldest_first = PermissionRequest.objects.filter(request_id__in=ids).order_by("id")
+    return list(oldest_first.values_list("request_id", flat=True)[:1]) or ids[:1]
 
 
 @dataclass(frozen=True, slots=True)

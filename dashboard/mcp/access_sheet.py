@@ -258,6 +258,7 @@ def parse_sheet_edits(form: QueryDict, now: datetime) -> list[GrantEdit]:
     - `renew-N`: renew the grant of slot N.
     - `until-N`: the end of slot N, if it differs from `until`, the end of all.
     - `length`: from a button that names a duration; overrides `until`.
+    - `shown_end`: what the form showed as the end that `until` means.
     """
     zone = time_zone_of_posted_form(form)
     common_end = form.get("length") or form.get("until", grant_lengths.DEFAULT)
@@ -269,7 +270,11 @@ def parse_sheet_edits(form: QueryDict, now: datetime) -> list[GrantEdit]:
         renewed = f"renew-{row_number}" in form and choice != INHERIT
         if choice != current or renewed:
             end_text = form.get(f"until-{row_number}", "").strip() or common_end
-            end = None if choice == INHERIT else grant_lengths.parse_optional_grant_end(end_text, now, zone)
+            end = (
+                None
+                if choice == INHERIT
+                else grant_lengths.parse_optional_grant_end(end_text, now, zone, form.get("shown_end", ""))
+            )
             edits.append(GrantEdit(agent_id, server_id, tool_name, choice, end, reason, seen_version))
     return edits
 

@@ -8,7 +8,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from coordinator.errors import UnprocessableRequest
-from coordinator.policy.grants.end_parsing import QUICK_LENGTHS, SUGGESTED_ENDS, parse_optional_grant_end
+from coordinator.policy.grants.end_parsing import (
+    QUICK_LENGTHS,
+    SUGGESTED_ENDS,
+    parse_approval_end,
+    parse_optional_grant_end,
+    serialize_shown_end,
+)
 
 ZURICH = ZoneInfo("Europe/Zurich")
 NOW = datetime(2026, 11, 27, 16, 30, tzinfo=UTC)  # a Friday, half past five in the afternoon in Zurich
@@ -98,3 +104,34 @@ def test_a_day_whose_clocks_change_keeps_its_length_in_hours() -> None:
 @pytest.mark.parametrize("text", [*SUGGESTED_ENDS, *QUICK_LENGTHS])
 def test_what_forms_suggest_can_be_read(text: str) -> None:
     parse_optional_grant_end(text, NOW, ZURICH)
+
+
+@pytest.mark.parametrize("text", ["18:00", "Friday 18:00", "tomorrow 9:00", "27 Nov 18:00"])
+@pytest.mark.parametrize("parse_end", [parse_approval_end, parse_optional_grant_end])
+def test_words_that_mean_another_end_than_the_form_showed_are_refused(parse_end, text: str) -> None:
+    end = parse_end(text, NOW, ZURICH)
+    assert end is not None
+    shown = serialize_shown_end(text, end)
+    assert parse_end(text, NOW + timedelta(minutes=5), ZURICH, shown) == end
+    later = NOW + timedelta(hours=24)
+    assert parse_end(text, later, ZURICH) > end
+    with pytest.raises(UnprocessableRequest, match=f"“{text}” does not mean the end any more that the form"):
+        parse_end(text, later, ZURICH, shown)
+
+
+@pytest.mark.parametrize("text", ["2 hours", "for 1 day and 2 hours", "30d"])
+def test_a_length_begins_when_it_is_sent_whatever_the_form_showed(text: str) -> None:
+    length = parse_approval_end(text, NOW) - NOW
+    shown = serialize_shown_end(text, NOW + length)
+    assert (
+        parse_approval_end(text, NOW + timedelta(hours=3), shown_end=shown)
+        == NOW + timedelta(hours=3) + length
+    )
+
+
+@pytest.mark.parametrize(
+    "shown", ["", "nonsense 18:00", "0001-01-01T00:00:00+00:00", "2026-11-27T17:00:00Z 19:00"]
+)
+def test_an_end_that_was_shown_for_other_words_does_not_count(shown: str) -> None:
+    later = NOW + timedelta(hours=1)
+    assert parse_approval_end("18:00", later, ZURICH, shown) == datetime(2026, 11, 28, 18, tzinfo=ZURICH)

@@ -142,3 +142,23 @@ def test_a_card_of_equal_calls_approves_one_or_all(signed_in: Any) -> None:
     assert [fresh(row).status for row in rows] == ["approved", "pending", "pending"]
     browser.post("/ui/approvals/decide/", form(html_of(browser)))
     assert [fresh(row).status for row in rows] == ["approved"] * 3
+
+
+@pytest.mark.parametrize("sort", ["oldest", "newest"])
+def test_approve_one_approves_the_one_that_waits_longest_in_every_order(signed_in: Any, sort: str) -> None:
+    now = timezone.now()
+    old, new = (asked_for(now=now - age, slot=f"{age}") for age in (2 * MINUTE, MINUTE))
+    browser: Client = signed_in()
+    page = browser.get(f"/ui/approvals/?sort={sort}").content.decode()
+    browser.post("/ui/approvals/decide/", form(page, "approved-one"))
+    assert (fresh(old).status, fresh(new).status) == ("approved", "pending")
+
+
+def test_approve_one_approves_no_other_where_the_oldest_was_decided_meanwhile(signed_in: Any) -> None:
+    now = timezone.now()
+    old, new = (asked_for(now=now - age, slot=f"{age}") for age in (2 * MINUTE, MINUTE))
+    browser: Client = signed_in("bob")
+    page = browser.get("/ui/approvals/?sort=newest").content.decode()
+    decide(old, "denied", after=timedelta(0))
+    browser.post("/ui/approvals/decide/", form(page, "approved-one"))
+    assert (fresh(old).status, fresh(new).status) == ("denied", "pending")

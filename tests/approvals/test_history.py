@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from datetime import timedelta
+from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -155,3 +156,32 @@ def test_the_time_to_decision_is_told_by_the_reader_s_hour_of_the_request() -> N
 
 def test_figures_of_nothing_are_no_error(signed_in) -> None:
     assert "No decisions in this period" in signed_in().get("/ui/approvals/statistics/").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("ann", ["ann", "ann, joe", "joe, ann", "joe, ann, bob", "Ann"]),
+        ("JOE", ["ann, joe", "joe, ann", "joe, ann, bob"]),
+        ("ann, joe", ["ann, joe"]),
+        ("rule 3", ["rule 3"]),
+        ("joanna", ["joanna", "joanna, bob"]),
+        ("_nn", []),
+    ],
+)
+def test_decided_by_names_one_decider_whole(signed_in, name: str, found: list[str]) -> None:
+    deciders = [
+        "ann",
+        "ann, joe",
+        "joe, ann",
+        "joe, ann, bob",
+        "Ann",
+        "joanna",
+        "joanna, bob",
+        "rule 3",
+        "rule 30",
+    ]
+    for decider in deciders:
+        stored("denied", request_id=decider.replace(", ", "+"), approved_by=decider)
+    expected = [decider.replace(", ", "+") for decider in reversed(found)]
+    assert shown(signed_in("carol", "viewer"), f"?{urlencode({'person': name})}") == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -210,6 +211,32 @@ def test_what_is_typed_chosen_and_selected_survives_what_arrives(served: Served,
     expect(first.locator("select[name=validity]")).to_have_value("8h")
     expect(page.locator(".ask.selected")).to_contain_text("api.first")
     expect(first.get_by_placeholder("Reason (optional)")).to_be_focused()
+
+
+def test_the_end_that_a_card_shows_survives_what_arrives_and_is_posted(
+    served: Served, person_at: PersonAt
+) -> None:
+    request_id = asked(served, target_resource="api.end")
+    page = at_inbox(person_at, served, timezone_id="Asia/Tokyo")
+    found = card(page, "api.end")
+    found.locator("select[name=scope]").select_option("everywhere")
+    found.locator("select[name=validity]").select_option("until")
+    found.get_by_label("Approved for or until").fill("tomorrow 9:00")
+    exact, posted = found.locator(".grant-end-exact"), found.locator("input[name=shown_end]")
+    expect(exact).to_contain_text("09:00 (Asia/Tokyo)")
+    expect(posted).to_have_value(re.compile("T00:00:00.00:00 tomorrow 9:00"))
+    asked(served, target_resource="api.later")
+    expect(card(page, "api.later")).to_be_visible()
+    expect(exact).to_contain_text("09:00 (Asia/Tokyo)")
+    shown = posted.input_value()
+    posted.evaluate("field => (field.value = `2001${field.value.slice(4)}`)")
+    found.get_by_role("button", name="Approve").click()
+    expect(page.locator("#toasts")).to_contain_text("does not mean the end any more that the form shows")
+    posted.evaluate("(field, shown) => (field.value = shown)", shown)
+    found.get_by_role("button", name="Approve").click()
+    expect(found).to_contain_text("Decided by you")
+    stored = served.sql("SELECT expires_at FROM permission_requests WHERE request_id = ?", (request_id,))
+    assert datetime.fromisoformat(str(stored[0][0])) == datetime.fromisoformat(shown.split()[0])
 
 
 def test_the_chosen_validity_and_reason_are_what_the_agent_reads(served: Served, person_at: PersonAt) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -23,6 +24,7 @@ from coordinator.policy.requests.judged_content import judged_card_digest
 from coordinator.policy.rules.tool_rules import Ruling
 from dashboard.approvals.statistics import compute_approval_statistics, ninetieth_percentile_duration
 from dashboard.deciders.preview import preview_deciders
+from tests.approvals.cards import form_for, values
 from tests.approvals.factories import AGENT, MINUTE, NOW, ask, asked, fresh, person
 from tests.deciders.factories import row as deciding_row
 
@@ -86,6 +88,25 @@ def test_29_february_is_a_day_of_next_year_too() -> None:
     assert parse_approval_end("29 feb 10:00", now) == datetime(2028, 2, 29, 10, 0, tzinfo=UTC)
 
 
+@pytest.mark.parametrize("text", ["18:00", "until {:%A} 18:00"])
+def test_an_end_that_passed_while_its_form_was_open_approves_nothing(signed_in, monkeypatch, text) -> None:
+    at = NOW.replace(hour=17, minute=30)
+    monkeypatch.setattr(timezone, "now", lambda: at)
+    row, browser = asked(now=at), signed_in()
+    typed = {"until": text.format(at), "zone": "UTC"}
+    fragment = browser.get("/ui/mcp/end/", typed | {"approval": "1", "form": "decide-1"}).content.decode()
+    assert 'form="decide-1"' in fragment
+    [shown] = values(fragment, "shown_end")
+    sent = form_for(row, scope="everywhere", validity="until", shown_end=shown, **typed)
+    monkeypatch.setattr(timezone, "now", lambda: at + 35 * MINUTE)
+    answer = browser.post(f"{URL}decide/", sent, headers={"HX-Request": "true"})
+    assert "does not mean the end any more that the form shows" in answer.headers["HX-Trigger"]
+    assert fresh(row).status == "pending"
+    monkeypatch.setattr(timezone, "now", lambda: at + 25 * MINUTE)
+    browser.post(f"{URL}decide/", sent)
+    assert (fresh(row).status, fresh(row).expires_at) == ("approved", at + 30 * MINUTE)
+
+
 def test_a_request_that_keeps_needing_two_people_says_where_only_one_is_left(signed_in) -> None:
     anna, bob = person("anna"), person("bob")
     deciding_row(anna, bob, needed=2)
@@ -94,6 +115,30 @@ def test_a_request_that_keeps_needing_two_people_says_where_only_one_is_left(sig
     page = signed_in("root", "admin").get(f"{URL}{row.request_id}/").content.decode()
     assert "only anna may decide" in page
     assert "Nobody can approve this" in page
+
+
+def test_everybody_reads_that_nobody_can_approve_a_type_for_two_people_in_a_row_of_one(
+    signed_in, settings
+) -> None:
+    settings.TWO_PERSON_TYPES = ["ProcessExecution"]
+    deciding_row(person("anna"))
+    person("bob")
+    row = asked(now=timezone.now())
+    why = "Two people must approve this, but by row 1 of Who decides only anna may decide. Nobody can approve this"
+    described = load_decider_book(NOW).describe_request_deciders(row)
+    assert described == f"Waits for: anna. {why} until an administrator changes Who decides."
+    page = signed_in("reader", "viewer").get(f"{URL}{row.request_id}/").content.decode()
+    assert why in " ".join(page.split())
+
+
+def test_a_row_for_any_approver_says_where_there_is_only_one(signed_in, settings) -> None:
+    settings.TWO_PERSON_TYPES = ["ProcessExecution"]
+    deciding_row()
+    row = asked(now=timezone.now())
+    browser = signed_in("anna")
+    assert "only anna may decide. Nobody can" in browser.get(f"{URL}{row.request_id}/").content.decode()
+    person("bob")
+    assert "Nobody can" not in browser.get(f"{URL}{row.request_id}/").content.decode()
 
 
 def test_a_type_for_two_people_in_a_row_of_one_is_told_by_the_preview(settings) -> None:
@@ -113,6 +158,26 @@ def test_what_a_person_asked_for_is_not_in_what_waits_for_them(signed_in, settin
     assert [(one.waiting_count, one.is_shared) for one in waiting] == [(0, False), (1, False)]
     assert f"asker-{own.request_id}" not in browser.get(f"{URL}one-by-one/").content.decode()
     assert f"asker-{own.request_id}" in browser.get(f"{URL}?all=1").content.decode()
+
+
+def test_one_at_a_time_skips_to_every_card_and_counts_them(signed_in) -> None:
+    now = timezone.now()
+    for agent, folder in (("a", "/x"), ("b", "/y"), ("c", "/x")):
+        asked(now=now, agent_id=agent, folder=folder, host="h")
+    asked(now=now, agent_id="a", target_resource="other")
+    browser, query = signed_in(), ""
+    assert browser.get(URL).content.decode().count("<article") == 3
+    seen = []
+    for _ in range(4):
+        page = browser.get(f"{URL}one-by-one/{query}").content.decode()
+        assert re.findall(r"(\d+) left", page) == ["3"]
+        seen += values(page, "shown")
+        query = f"?after={seen[-1]}"
+    assert len(set(seen[:3])) == 3
+    assert seen[3] == seen[0]
+    for request_id in seen[:3]:
+        page = browser.get(f"{URL}one-by-one/?shown={request_id}").content.decode()
+        assert values(page, "shown") == [request_id]
 
 
 def test_of_very_many_equal_calls_the_approved_one_is_found() -> None:

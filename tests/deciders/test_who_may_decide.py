@@ -24,6 +24,7 @@ from coordinator.models import (
     PermissionRequest,
     RightsVersion,
 )
+from coordinator.operations.doctor.upkeep import check_deciding_rules
 from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.grants.access_requests import RequestedAccess
 from coordinator.policy.requests import agent_options
@@ -171,6 +172,47 @@ def test_an_empty_group_leaves_it_to_nobody_not_even_to_admins() -> None:
     ops.delete()
     assert names(request) == []
     assert deciders.load_decider_book(NOW).find_rule_problems() != []
+
+
+@pytest.mark.parametrize(
+    ("rows", "numbers"),
+    [
+        ([{}], [1]),
+        ([{"permission_type": "Process*"}, {}], [1]),  # nothing of the type comes to the second
+        ([{"permission_type": "ProcessExecution", "tool": "Bash"}, {}], [1, 2]),
+        ([{"permission_type": "NetworkAccess"}, {}], [2]),
+        ([{"server": "git.hub"}], []),  # it may match none of the type
+    ],
+)
+def test_a_row_of_one_person_for_a_type_of_two_is_a_problem(
+    settings, rows: list[dict[str, str]], numbers: list[int]
+) -> None:
+    anna = person("anna")
+    for terms in rows:
+        row(anna, **terms)
+    assert deciders.load_decider_book(NOW).find_rule_problems() == []
+    settings.TWO_PERSON_TYPES = ["ProcessExecution"]
+    assert deciders.load_decider_book(NOW).find_rule_problems() == [
+        "Two people must approve requests of the type ProcessExecution, but by row "
+        f"{number} of Who decides only anna may decide."
+        for number in numbers
+    ]
+
+
+def test_a_row_of_one_person_is_a_problem_while_a_request_waits_that_needs_two() -> None:
+    anna, bob = person("anna"), person("bob")
+    made = row(anna, bob, tool="Bash", needed=2)
+    request = asked()
+    DecidingRule.objects.filter(pk=made.pk).update(needed=1, people=[anna.pk])
+    row(anna, bob)
+    problem = (
+        f"Two people must approve the waiting request {request.request_id}, but by row 1 of Who decides only "
+        "anna may decide."
+    )
+    assert deciders.load_decider_book(NOW).find_rule_problems() == [problem]
+    assert check_deciding_rules(NOW).message == problem
+    decide(request, anna, "denied")
+    assert deciders.load_decider_book(NOW).find_rule_problems() == []
 
 
 def test_two_people_by_a_row_and_a_laxer_row_later_does_not_lower_it() -> None:

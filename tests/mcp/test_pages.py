@@ -494,3 +494,22 @@ def test_why_and_a_grant_from_the_column_of_no_tool_are_about_the_whole_server()
     person.post("/ui/mcp/access/save/", {"edits": shown.context["packed"]})
     row = Grant.objects.get(agent_id="agent.b")
     assert (row.entry_type, row.tool_name) == ("server_grant", None)
+
+
+def test_an_end_that_passed_while_its_form_was_open_saves_no_grant() -> None:
+    client, row = signed_in("approver"), Grant.objects.get()
+    typed = {"until": "18:00", "zone": "UTC"}
+    with time_machine.travel(datetime(2026, 11, 27, 17, 30, tzinfo=UTC), tick=False):
+        fragment = client.get("/ui/mcp/end/", typed).text
+        [shown] = re.findall(r'name="shown_end"\s+value="([^"]*)"', fragment)
+        sent = typed | {"shown_end": unescape(shown)}
+        assert preview(client, {1: "allow"}, **sent).status_code == 200
+    with time_machine.travel(datetime(2026, 11, 27, 18, 5, tzinfo=UTC), tick=False):
+        late = preview(client, {1: "allow"}, **sent)
+        extended = client.post(f"/ui/mcp/grants/{row.pk}/extend/", sent, follow=True)
+        assert preview(client, {1: "allow"}, **typed).status_code == 200
+    assert late.status_code == 422
+    assert "does not mean the end any more that the form shows" in late.text
+    assert "does not mean the end any more that the form shows" in extended.text
+    assert Grant.objects.get() == row
+    assert Grant.objects.get().expires_at is None

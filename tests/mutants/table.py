@@ -1954,6 +1954,27 @@ MUTANTS = (
         ("tests/approvals/test_always.py::test_what_may_do_harm_is_never_offered_for_good",),
     ),
     Mutant(
+        "an end: other than the form showed",
+        "coordinator/policy/grants/end_parsing.py",
+        "    if earlier_end is not None and length_end is None and earlier_end != end:\n",
+        "    if False:\n",
+        (
+            "tests/access/test_grant_ends.py::test_words_that_mean_another_end_than_the_form_showed_are_refused",
+            "tests/approvals/test_rights_ends_and_counts.py"
+            "::test_an_end_that_passed_while_its_form_was_open_approves_nothing",
+        ),
+    ),
+    Mutant(
+        "approve one: the newest",
+        "dashboard/approvals/verdicts.py",
+        'filter(request_id__in=ids).order_by("id")',
+        'filter(request_id__in=ids).order_by("-id")',
+        (
+            "tests/approvals/test_equal_calls.py"
+            "::test_approve_one_approves_the_one_that_waits_longest_in_every_order",
+        ),
+    ),
+    Mutant(
         "rule: commands as the shell runs them",
         "coordinator/policy/rules/tool_rules.py",
         "        for command in description.command_texts:\n",

@@ -15,6 +15,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, Group, User
+from django.db.models import Q
 from django.utils import timezone
 
 from coordinator.identity.roles import ADMIN, APPROVER, ROLES, has_role, people_with_role
@@ -30,6 +31,7 @@ from coordinator.policy.deciders.rules import (
     DecidingRuleRow,
     RequestTerms,
     convert_deciding_rule,
+    is_pattern_matching_any_name,
     request_terms,
 )
 from coordinator.policy.grants.access_requests import PERMISSION_TYPE as ACCESS
@@ -128,10 +130,10 @@ class DeciderBook:
             )
         return self._holders[rule.number]
 
-    def rule_problem_or_empty(self, rule: DecidingRuleRow, needed: int = 1) -> str:
+    def rule_problem_or_empty(self, rule: DecidingRuleRow, needed: int = 1, subject: str = "this") -> str:
         """Return why requests that the row matches cannot currently be approved; "" where they can.
 
-        `needed` is how many people a request needs that needs more than the row says.
+        `needed` is how many people a request needs that needs more than the row says. `subject` names it.
         """
         holders, needed = self.rule_approver_ids(rule), max(needed, rule.needed)
         if not holders:
@@ -140,12 +142,59 @@ class DeciderBook:
             [only] = (self.approvers_by_id[approver_id].get_username() for approver_id in holders)
             requirer = f"Row {rule.number} of Who decides requires two people, but"
             if needed > rule.needed:
-                requirer = f"Two people must approve this, but by row {rule.number} of Who decides"
+                requirer = f"Two people must approve {subject}, but by row {rule.number} of Who decides"
             return f"{requirer} only {only} may decide."
         return ""
 
     def find_rule_problems(self) -> list[str]:
-        return [rule_problem for rule in self.rules if (rule_problem := self.rule_problem_or_empty(rule))]
+        """Return why requests that rows match cannot currently be approved, at most one reason for each row.
+
+        A row that names one person is a problem where it decides requests that need two.
+        """
+        problems = (
+            self.rule_problem_or_empty(
+                rule,
+                2 if rule in self.two_person_needs_by_rule else 1,
+                self.two_person_needs_by_rule.get(rule, ""),
+            )
+            for rule in self.rules
+        )
+        return [problem for problem in problems if problem]
+
+    @cached_property
+    def two_person_needs_by_rule(self) -> Mapping[DecidingRuleRow, str]:
+        """In words, what needs two people although the row that decides it says one, by that row.
+
+        These are types of TWO_PERSON_TYPES, and waiting requests.
+        """
+        needs_by_rule: dict[DecidingRuleRow, str] = {}
+        if not any(rule.needed < 2 and len(self.rule_approver_ids(rule)) == 1 for rule in self.rules):
+            return needs_by_rule
+        types = settings.TWO_PERSON_TYPES
+        for permission_type in types:
+            for rule in self.list_rules_deciding_type(permission_type):
+                needs_by_rule.setdefault(rule, f"requests of the type {permission_type}")
+        needs_two = Q(context__needed__gt=1) | Q(permission_type__in=types)
+        waiting = PermissionRequest.objects.awaiting_decision(self.now).filter(needs_two)
+        for request in iterate_requests_without_inputs(waiting):
+            if (decided_by := self.find_deciding_rule(request)) is not None:
+                needs_by_rule.setdefault(decided_by, f"the waiting request {request.request_id}")
+        return needs_by_rule
+
+    def list_rules_deciding_type(self, permission_type: str) -> list[DecidingRuleRow]:
+        """Return the rows that decide requests of a type for certain: they name it, or match every request.
+
+        No row behind one that matches all requests of the type decides any.
+        """
+        deciding = []
+        for rule in self.rules:
+            if is_pattern_matching_any_name(rule.permission_type, {permission_type}):
+                matches_all = not (rule.tool or rule.server or rule.agent or rule.host)
+                if rule.permission_type or matches_all:
+                    deciding.append(rule)
+                if matches_all:
+                    break
+        return deciding
 
     def names_user_decides_for(self, user: User, request: PermissionRequest) -> list[str]:
         """Return by whose rights the person may decide, by name: their own first, then those handed to them.
@@ -222,12 +271,14 @@ class DeciderBook:
         )
 
     def describe_shortage_of_deciders(self, request: PermissionRequest) -> str:
-        """Say that too few people can approve, as the requester may not; nothing where there are enough.
+        """Say why too few people can approve; nothing where there are enough, or where nobody may decide at all.
 
-        Where the rows name too few people in any case, `trouble` says so.
+        Either the row names too few, or the requester is one of those whom it names and may not decide.
         """
         owner, rule = find_barred_requester_username(request), self.find_deciding_rule(request)
         needed = self.required_approval_count(request)
+        if rule and self.rule_approver_ids(rule) and (problem := self.rule_problem_or_empty(rule, needed)):
+            return f"{problem} Nobody can approve this until an administrator changes Who decides."
         if owner not in self.approvers_by_name or len(self.rule_approver_ids(rule)) < needed:
             return ""
         usernames = [user.get_username() for user in self.list_request_deciders(request)]

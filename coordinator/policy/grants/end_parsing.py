@@ -4,7 +4,8 @@ DEFAULT holds for every grant whose maker chose no end: that of a form, of a sug
 a list of an agent's servers. A grant that somebody asked for ends with its approval (actions.policy.access_requests).
 
 The words are a small grammar rather than a library's guess: what could mean two things ("next Friday", "3/4",
-"Friday" without a time) is refused, and a form shows the exact end before it is saved.
+"Friday" without a time) is refused, and a form shows the exact end before it is saved. It posts the end that it showed,
+so that words such as "18:00" cannot come to mean tomorrow while the form is open.
 """
 
 from __future__ import annotations
@@ -60,20 +61,30 @@ _NAMED_DAY = re.compile(
 )
 
 
-def parse_optional_grant_end(text: str, now: datetime, zone: tzinfo = UTC) -> datetime | None:
+def parse_optional_grant_end(
+    text: str, now: datetime, zone: tzinfo = UTC, shown_end: str = ""
+) -> datetime | None:
     """Return the end that a person wrote, as its clock has it in `zone`; None for a grant without an end.
 
-    Raises UnprocessableRequest for what is no end, has passed, or is further away than LONGEST_GRANT.
+    `shown_end` is what the form showed as the end (`serialize_shown_end`), empty where it showed none.
+
+    Raises UnprocessableRequest for what is no end, has passed, is further away than LONGEST_GRANT, or means another
+    end than the form showed. A length has no other end: it begins when it is sent.
     """
     words = normalize_end_text(text)
     if words in NO_END_WORDS:
         return None
     return parse_duration_or_moment_end(
-        text, words, now, zone, "“2 hours”, “until Friday 18:00”, “2026-12-24 18:00” or “no end”"
+        text,
+        words,
+        now,
+        zone,
+        "“2 hours”, “until Friday 18:00”, “2026-12-24 18:00” or “no end”",
+        shown_end=shown_end,
     )
 
 
-def parse_approval_end(text: str, now: datetime, zone: tzinfo = UTC) -> datetime:
+def parse_approval_end(text: str, now: datetime, zone: tzinfo = UTC, shown_end: str = "") -> datetime:
     """Return the end that a person wrote for an approval. It is written as that of a grant, but there must be one."""
     words = normalize_end_text(text)
     if not words:
@@ -81,7 +92,7 @@ def parse_approval_end(text: str, now: datetime, zone: tzinfo = UTC) -> datetime
             "Write when the approval ends, for example “2 hours” or “until Friday 18:00”."
         )
     return parse_duration_or_moment_end(
-        text, words, now, zone, "“2 hours”, “until Friday 18:00” or “2026-12-24 18:00”"
+        text, words, now, zone, "“2 hours”, “until Friday 18:00” or “2026-12-24 18:00”", shown_end=shown_end
     )
 
 
@@ -89,17 +100,33 @@ def normalize_end_text(text: str) -> str:
     return " ".join(text[: MAX_END_CHARACTERS + 1].lower().replace(",", " ").split())
 
 
+def serialize_shown_end(text: str, end: datetime) -> str:
+    """Return the end that a form shows for the words `text`, with these words, as the form posts it."""
+    return f"{end.isoformat()} {text}"
+
+
+def parse_shown_end_or_none(shown_end: str, text: str) -> datetime | None:
+    """Return the end that a form showed for `text`; None where it showed none, or one for other words."""
+    instant, _, words = shown_end.partition(" ")
+    return (
+        instants.parse_instant_or_none(instant)
+        if normalize_end_text(words) == normalize_end_text(text)
+        else None
+    )
+
+
 def parse_duration_or_moment_end(
-    text: str, words: str, now: datetime, zone: tzinfo, examples: str
+    text: str, words: str, now: datetime, zone: tzinfo, examples: str, *, shown_end: str
 ) -> datetime:
     """Return the end that `words` name, which are what `text` says, in lower case.
 
     Raises as `parse_optional_grant_end` does.
     """
     words = re.sub(r"^(for|until|till) ", "", words)
+    length_end = parse_duration_end_or_none(words, now)
     end = (
         parse_instant_in_zone_or_none(text.strip(), zone)
-        or parse_duration_end_or_none(words, now)
+        or length_end
         or parse_next_moment_or_none(words, now, zone)
     )
     if end is None or len(text) > MAX_END_CHARACTERS:
@@ -110,6 +137,12 @@ def parse_duration_or_moment_end(
         raise UnprocessableRequest(f"“{text}” has passed.")
     if end - now > LONGEST_GRANT:
         raise UnprocessableRequest(f"“{text}” is more than ten years away.")
+    earlier_end = parse_shown_end_or_none(shown_end, text)
+    if earlier_end is not None and length_end is None and earlier_end != end:
+        raise UnprocessableRequest(
+            f"“{text}” does not mean the end any more that the form shows. By now it means "
+            f"{end.astimezone(zone):%a %-d %b %Y, %H:%M}. Write the end again."
+        )
     return end
 
 

@@ -23,7 +23,7 @@ from coordinator.policy.grants.end_parsing import default_grant_end
 from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.policy.rules import tool_rules
-from coordinator.policy.rules.call_history import NEW_HOSTS
+from coordinator.policy.rules.call_history import NEW_HOSTS, CallHistory
 from coordinator.policy.rules.call_text import CallText, text_for_allow_rules
 from coordinator.policy.rules.tool_rules import ALLOW, DENY, LONGEST_PATTERN, DecisionRule
 from coordinator.policy.suggestions.generalizing import generalize_call, reason_against_permanent_allow
@@ -225,9 +225,41 @@ def rule_fits_call(rule: DecisionRule, call: RecordedCall) -> bool:
 def suggested_answer_allows_call(
     answer: PermanentAnswer, call: RecordedCall, saved: Sequence[DecisionRule], now: datetime
 ) -> bool:
+    """Say whether the answer would allow the call, as if no call had been made before it."""
     judge = RecordedCallJudge(saved if answer.rules is None else answer.rules, now, answer.edits)
     judge.cache_grant_verdicts_for_calls([call])
     return judge.decide_recorded_call(call).decision == ALLOW
+
+
+def find_rules_for_repetitions_of_call(
+    answer: PermanentAnswer, call: RecordedCall, now: datetime
+) -> list[DecisionRule]:
+    """Return the rules that still ask about the call, or deny it, where it reaches a repetition, in their order."""
+    about = call.about
+    if not isinstance(about, CallText):
+        return []
+    rules = tool_rules.load_saved_tool_rules() if answer.rules is None else answer.rules
+    servers, agent = managed.load_managed_servers(now).servers, call.agent or None
+    needs = tool_rules.find_history_needs_of_rules(
+        rules, call.tool, about, agent, call.program, servers=servers
+    )
+    rulings = [
+        tool_rules.tool_ruling_or_no_opinion(
+            rules,
+            call.tool,
+            about.copy_with_call_history(CallHistory(frozenset({repetition}))),
+            agent,
+            call.program,
+            servers=servers,
+        )
+        for repetition in needs.repetitions
+    ]
+    deciding = {
+        ruling.ground
+        for ruling in rulings
+        if isinstance(ruling.ground, DecisionRule) and ruling.ground.repeats
+    }
+    return sorted(deciding, key=lambda rule: rule.number)
 
 
 def build_grant_edit_for_call(row: PermissionRequest, call: RecordedCall, now: datetime) -> GrantEdit | None:

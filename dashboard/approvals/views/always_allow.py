@@ -82,5 +82,7 @@ def accept_always_allow_offer(request: HtmxHttpRequest, row: PermissionRequest) 
         messages.error(request, detail)
         return redirect("approvals:always", row.request_id)
     effect = f"Rule {accepted_offer.number} allows" if accepted_offer.number else "A grant allows"
-    messages.success(request, f"{effect} such calls from now on. The request is approved.")
+    exceptions = accepted_offer.exceptions
+    extent = f"such calls, but {exceptions}" if exceptions else "such calls from now on"
+    messages.success(request, f"{effect} {extent}. The request is approved.")
     return redirect("approvals:inbox")

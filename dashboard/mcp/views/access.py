@@ -117,19 +117,25 @@ def preview_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_safe
 @require_approver
 def show_exact_grant_end(request: HtmxHttpRequest) -> HttpResponse:
-    """Return the exact time that the typed end of a grant or approval means, or why it is invalid."""
+    """Return the exact time that the typed end of a grant or approval means, or why it is invalid.
+
+    The fragment has the field `shown_end`, which posts the shown end with the form.
+    """
     now, zone = timezone.now(), access_sheet.time_zone_of_posted_form(request.GET)
     text = request.GET.get("until", "")
-    context: dict[str, object] = {"zone": zone}
+    context: dict[str, object] = {"zone": zone, "form_id": request.GET.get("form", "")}
     parse_end = (
         grant_lengths.parse_approval_end
         if "approval" in request.GET
         else grant_lengths.parse_optional_grant_end
     )
     try:
-        context["end"] = parse_end(text, now, zone)
+        end = parse_end(text, now, zone)
     except SignalboxError as refusal:
         context["fault"] = refusal.detail
+    else:
+        context["end"] = end
+        context["shown_end"] = grant_lengths.serialize_shown_end(text, end) if end else ""
     return render(request, "mcp/_exact_end.html", context)
 
 
@@ -413,6 +419,7 @@ def extend_grant_view(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
                 request.POST.get("until", grant_lengths.RENEWAL),
                 now,
                 access_sheet.time_zone_of_posted_form(request.POST),
+                request.POST.get("shown_end", ""),
             ),
             actor=person_actor(request.user),
             now=now,
