@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
 import os
 import re
 import secrets
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import dj_database_url
@@ -82,6 +83,14 @@ def env_list(name: str) -> list[str]:
     return [part.strip() for part in env_str(name, "").split(",") if part.strip()]
 
 
+def env_headers(name: str) -> dict[str, str]:
+    """Return headers by name, which are written `name=value, …`. A value is a secret, so no message shows it."""
+    pairs = [part.partition("=") for part in env_list(name)]
+    if not all(header.strip() and sign for header, sign, _ in pairs):
+        raise ImproperlyConfigured(f"{name} must hold name=value pairs, separated by commas.")
+    return {header.strip(): value.strip() for header, _, value in pairs}
+
+
 def env_network_texts(name: str) -> list[str]:
     """Return the comma-separated addresses and networks; host names would have to be looked up, and can lie."""
     for part in env_list(name):
@@ -94,10 +103,20 @@ def env_network_texts(name: str) -> list[str]:
     return env_list(name)
 
 
+def split_url_setting(name: str, text: str) -> SplitResult:
+    """Return the parts of an address that the variable holds, which has a port that can be one, or none."""
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018 - looked at for its error
+    except ValueError as problem:
+        raise ImproperlyConfigured(f"{name} is no address that can be used: {problem}.") from None
+    return parts
+
+
 def env_openid_provider_url(name: str) -> str:
     """Return an OpenID provider's address, as it is written in its tokens; plain http only on this machine."""
     text = env_str(name, "")
-    parts = urlsplit(text)
+    parts = split_url_setting(name, text)
     is_local = is_loopback(parts.hostname or "")
     safe = parts.scheme == "https" or (parts.scheme == "http" and is_local)
     if text and (not safe or parts.query):
@@ -195,7 +214,7 @@ def s3_storage_settings(bucket: str) -> dict[str, Any]:
             "SIGNALBOX_S3_BUCKET needs django-storages with boto3: pip install 'signalbox[s3]'."
         )
     endpoint = env_str("SIGNALBOX_S3_ENDPOINT", "")
-    if endpoint and urlsplit(endpoint).scheme not in {"http", "https"}:
+    if endpoint and split_url_setting("SIGNALBOX_S3_ENDPOINT", endpoint).scheme not in {"http", "https"}:
         raise ImproperlyConfigured(
             f"SIGNALBOX_S3_ENDPOINT must be an http(s) address such as https://s3.example, not {endpoint!r}."
         )
@@ -234,8 +253,14 @@ PUBLIC_URL = env_str(
 ).rstrip("/")
 TRUSTED_PROXIES = env_network_texts("SIGNALBOX_TRUSTED_PROXIES")
 
-_public = urlsplit(PUBLIC_URL)
-if _public.scheme not in {"http", "https"} or not _public.hostname or _public.path:
+_public = split_url_setting("SIGNALBOX_PUBLIC_URL", PUBLIC_URL)
+if (
+    _public.scheme not in {"http", "https"}
+    or not _public.hostname
+    or _public.path
+    or _public.query
+    or _public.fragment
+):
     raise ImproperlyConfigured(
         f"SIGNALBOX_PUBLIC_URL must be http(s)://host without a path, not {PUBLIC_URL!r}."
     )
@@ -621,8 +646,11 @@ AUDIT_CHECKPOINTS = env_list("SIGNALBOX_AUDIT_CHECKPOINTS")
 # Decisions as OpenTelemetry (coordinator/actions/audit/decision_events.py): an OTLP address over HTTP,
 # and headers for it.
 OTLP_ENDPOINT = env_str("SIGNALBOX_OTLP_ENDPOINT", "").rstrip("/")
-OTLP_HEADERS = dict(part.split("=", 1) for part in env_list("SIGNALBOX_OTLP_HEADERS") if "=" in part)
-if OTLP_ENDPOINT and urlsplit(OTLP_ENDPOINT).scheme not in {"http", "https"}:
+OTLP_HEADERS = env_headers("SIGNALBOX_OTLP_HEADERS")
+if OTLP_ENDPOINT and split_url_setting("SIGNALBOX_OTLP_ENDPOINT", OTLP_ENDPOINT).scheme not in {
+    "http",
+    "https",
+}:
     raise ImproperlyConfigured(
         f"SIGNALBOX_OTLP_ENDPOINT must be an http(s) address such as http://127.0.0.1:4318, not {OTLP_ENDPOINT!r}."
     )
@@ -638,6 +666,11 @@ DEFAULT_FROM_EMAIL = env_str("SIGNALBOX_MAIL_FROM", "signalbox@localhost")
 LOG_FORMAT = env_str("SIGNALBOX_LOG_FORMAT", "text").lower()
 if LOG_FORMAT not in {"text", "json"}:
     raise ImproperlyConfigured(f"SIGNALBOX_LOG_FORMAT must be text or json, not {LOG_FORMAT!r}.")
+LOG_LEVEL = env_str("SIGNALBOX_LOG_LEVEL", "INFO").upper()
+if LOG_LEVEL not in logging.getLevelNamesMapping():
+    raise ImproperlyConfigured(
+        f"SIGNALBOX_LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not {LOG_LEVEL!r}."
+    )
 # Which requests get a line: `slow` means answers of 500 and more, and those that took longer than a second.
 ACCESS_LOG = env_str("SIGNALBOX_ACCESS_LOG", "slow").lower()
 if ACCESS_LOG not in {"off", "slow", "all"}:
@@ -651,7 +684,7 @@ LOGGING = {
         "json": {"()": "coordinator.lib.logs.JsonFormatter", "mask": _MASK},
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
-    "root": {"handlers": ["stderr"], "level": env_str("SIGNALBOX_LOG_LEVEL", "INFO").upper()},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
         "django": {"level": "INFO"},
         "django.server": {"level": "WARNING"},

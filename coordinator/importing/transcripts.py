@@ -122,7 +122,9 @@ def iterate_document_as_single_line(transcript: TranscriptFile) -> Iterator[Tran
     yield TranscriptLine(1, shortener.shortened_json_line(), shortener.size, is_complete=True)
 
 
-_TOKEN = re.compile(rb'[^"\\]+|\\[\s\S]|["\\]')
+_TOKEN = re.compile(
+    rb'[^"\\]+|\\u[0-9a-fA-F]{4}|(?P<unfinished>\\(?:u[0-9a-fA-F]{0,3})?\Z)|\\[\s\S]|"',
+)
 
 
 class TextShortener:
@@ -136,7 +138,7 @@ class TextShortener:
         self._out = bytearray()
         self._in_text = False
         self._text_bytes = self._left_out = 0
-        self._escape = b""  # a backslash at the end of a chunk
+        self._escape = b""  # the beginning of an escape at the end of a chunk
 
     def feed_json_chunk(self, chunk: bytes) -> None:
         """Take the next bytes."""
@@ -144,7 +146,7 @@ class TextShortener:
         chunk, self._escape = self._escape + chunk, b""
         for match in _TOKEN.finditer(chunk):
             token = match.group()
-            if token == b"\\" and match.end() == len(chunk):
+            if match["unfinished"]:
                 self._escape = token
             elif token == b'"':
                 if self._in_text:
@@ -152,6 +154,8 @@ class TextShortener:
                 self._in_text = not self._in_text
                 self._append_token_within_limit(token)
             elif self._in_text and (self._left_out or self._text_bytes + len(token) > LONGEST_TEXT):
+                if not self._left_out:
+                    self._drop_incomplete_character()
                 self._left_out += len(token)
             else:
                 self._text_bytes += len(token) if self._in_text else 0
@@ -161,6 +165,16 @@ class TextShortener:
         if self._left_out:
             self._append_token_within_limit(f" (left out: {self._left_out:,} bytes)".encode())
         self._text_bytes = self._left_out = 0
+
+    def _drop_incomplete_character(self) -> None:
+        """Take back the first bytes of a character whose last ones are left out with the next chunk."""
+        for length in range(1, min(4, len(self._out)) + 1):
+            lead = self._out[-length]
+            if lead & 0b1100_0000 != 0b1000_0000:  # no byte in the middle of a character
+                if length < (4 if lead >= 0xF0 else 3 if lead >= 0xE0 else 2 if lead >= 0xC0 else 1):
+                    del self._out[-length:]
+                    self._left_out += length
+                return
 
     def _append_token_within_limit(self, token: bytes) -> None:
         if len(self._out) <= LONGEST_LINE:

@@ -234,3 +234,42 @@ def test_a_codex_in_the_background_is_to_be_restarted(
         monkeypatch.setenv("CODEX_HOME", "..")  # a path of any length: the system takes 108 bytes
         assert connected("codex") == 0
     assert ("Restart it: codex app-server daemon restart" in capsys.readouterr().out) == listens
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "GOOSE_MODEL: o\nextensions: &mine\n  developer:\n    enabled: true\n",
+        "extensions: &mine\n  developer:\n    enabled: true\n",
+        "mine: &mine\n  developer:\n    enabled: true\nextensions: *mine\n",
+        "GOOSE_MODEL: o\n...\n",
+        "  GOOSE_MODEL: o\n",
+        "NOTE: |\n  without a last line end",
+    ],
+)
+def test_yaml_that_would_say_something_else_afterwards_is_left_alone(
+    machine: Path, before: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(machine, GOOSE, before)
+    assert connected("goose") == 0
+    assert file.read_text() == before
+    assert "So Goose is not given Signalbox's MCP servers." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("before", ["extensions: {}\n", "extensions:\n", "{extensions: {}}\n", "a: [\n"])
+def test_goose_is_not_said_to_have_the_gateway_where_it_has_not(
+    machine: Path, before: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(machine, GOOSE, before)
+    connected("goose")
+    assert "So Goose is not given Signalbox's MCP servers." in capsys.readouterr().out
+    connect.run(["--check"])
+    assert "So Goose is not given Signalbox's MCP servers." in capsys.readouterr().out
+
+
+def test_comments_above_our_entry_alone_stay_in_gooses_settings(machine: Path) -> None:
+    file = written(machine, GOOSE, "a: 1\nextensions:\n  # all of them\n  mine:\n    cmd: x\n")
+    connected("goose")
+    file.write_text(file.read_text().replace("  mine:\n    cmd: x\n", ""))
+    assert disconnected() == 0
+    assert file.read_text() == "a: 1\n  # all of them\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
+from django.core.management.base import CommandError
 from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
@@ -420,3 +421,47 @@ def test_nothing_to_prune_takes_few_looks() -> None:
     ) as seen:
         pruning.prune_slice_and_drop_partitions(NOW)
     assert len(seen) <= 4
+
+
+@pytest.mark.parametrize("days", [1_000_000, 10**12])
+def test_what_is_kept_for_longer_than_there_are_dates_is_kept_and_all_else_is_pruned(
+    days: int, settings
+) -> None:
+    settings.KEEP_SESSIONS_DAYS = days
+    settings.KEEP_REQUESTS_DAYS = 30
+    session("ses_old")
+    stored("denied", created_at=OLD)
+    pruning.prune_slice_and_drop_partitions(NOW)
+    assert (Session.objects.count(), PermissionRequest.objects.count()) == (1, 0)
+    call_command("prune", f"--sessions={days}", stdout=io.StringIO())
+    assert Session.objects.count() == 1
+
+
+@pytest.mark.parametrize("days", ["-1", "nan"])
+def test_days_that_are_no_number_of_days_are_refused(days: str) -> None:
+    session("ses_young", at=NOW)
+    with pytest.raises(CommandError, match="days"):
+        call_command("prune", f"--sessions={days}", stdout=io.StringIO())
+    assert Session.objects.count() == 1
+
+
+def test_what_went_before_an_error_is_in_the_audit_log() -> None:
+    """On SQLite housekeeping waits 0.4 s for the lock, and an error ends the rule between two of its steps."""
+    for number in range(3):
+        stored("denied", created_at=OLD, request_id=f"req_{number}")
+    rule = rule_of("requests")
+    removed: list[int] = []
+
+    def remove_or_fail(page: list[int], before: datetime, now: datetime) -> int:
+        if removed:
+            raise OperationalError("database is locked")
+        removed.append(rule.remove(page, before, now))
+        return removed[0]
+
+    small = replace(
+        rule, pages=lambda before: ([pk] for page in rule.pages(before) for pk in page), remove=remove_or_fail
+    )
+    with pytest.raises(OperationalError):
+        apply_retention_rule(small, NOW, write=True)
+    assert PermissionRequest.objects.count() == 2
+    assert AuditLog.objects.get(event_type="DATA_PRUNED").metadata["rows"] == 1

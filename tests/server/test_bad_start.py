@@ -102,6 +102,13 @@ def test_database_url_of_another_kind(folder: Path, url: str) -> None:
         ("SIGNALBOX_WORKERS", "many"),
         ("SIGNALBOX_SQLITE_SYNCHRONOUS", "sometimes"),
         ("SIGNALBOX_RUNNER_POLL_TIMEOUT", "0"),
+        ("SIGNALBOX_LOG_LEVEL", "verbose"),
+        ("SIGNALBOX_PUBLIC_URL", "https://[signalbox.example"),
+        ("SIGNALBOX_PUBLIC_URL", "https://signalbox.example:87654"),
+        ("SIGNALBOX_PUBLIC_URL", "https://signalbox.example?team=a"),
+        ("SIGNALBOX_OIDC_ISSUER", "https://[id.example"),
+        ("SIGNALBOX_OTLP_ENDPOINT", "http://collector:otlp"),
+        ("SIGNALBOX_OTLP_HEADERS", "Authorization: Bearer abc"),
     ],
 )
 def test_setting_that_cannot_be_used_is_named(folder: Path, name: str, value: str) -> None:

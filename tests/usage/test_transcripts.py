@@ -278,3 +278,27 @@ def test_what_is_shortened_in_pieces_is_whole_json(size: int, monkeypatch: pytes
     assert len(kept) + int(left_out) == 40
     assert len(kept) <= 12
     assert found["b"] == plain["b"]
+
+
+@pytest.mark.parametrize("size", [*range(1, 9), 1_000])
+@pytest.mark.parametrize("longest", range(8, 20))
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_text_is_not_cut_within_a_character(
+    size: int, longest: int, ascii_only: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs colour their output: before each colour there is an escape of six characters."""
+    monkeypatch.setattr(transcripts, "LONGEST_TEXT", longest)
+    plain = {
+        "a": "\x1b[31mred\x1b[0m gr\u00fc\u00df \u20ac \\\\u001 " * 3,
+        "b": "\\u",
+        "c": ["\u00fc\u20ac" * 9],
+    }
+    body = json.dumps(plain, ensure_ascii=ascii_only).encode()
+    shortener = transcripts.TextShortener()
+    for start in range(0, len(body), size):
+        shortener.feed_json_chunk(body[start : start + size])
+    found = json.loads(shortener.shortened_json_line() or b"")
+    assert found["b"] == plain["b"]
+    kept, mark, _ = found["a"].partition(" (left out: ")
+    assert mark
+    assert str(plain["a"]).startswith(kept)

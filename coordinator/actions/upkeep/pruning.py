@@ -161,26 +161,32 @@ def apply_retention_rule(
 ) -> PrunableSize:
     """Take away what a rule does not keep, or with `write=False` only say how much that is.
 
-    Stops after the page at hand when time.monotonic() has passed `until`. Audited once, with the count.
+    Stops after the page at hand when time.monotonic() has passed `until`. Audited once, with the count: also where an
+    error ends it, since the pages before that are gone.
     """
     if not rule.days:
         return PrunableSize()
-    horizon = now - timedelta(days=rule.days)
+    try:
+        horizon = now - timedelta(days=rule.days)
+    except OverflowError:  # before the first date that there is
+        return PrunableSize()
     deleted_size = PrunableSize()
-    for page in rule.pages(horizon):
-        if page:
-            size = rule.measure(page)
-            if write:
-                size = PrunableSize(rule.remove(page, horizon, now), size.bytes)
-            deleted_size += size
-            progress(deleted_size.rows)
-        if time.monotonic() > until:
-            break
-    if write and deleted_size.rows:
-        facts = {"rows": deleted_size.rows, "bytes": deleted_size.bytes, "before": horizon.isoformat()}
-        audit.record_audit_entry(
-            "DATA_PRUNED", actor=PRUNER, target=rule.name, result="success", metadata=facts, now=now
-        )
+    try:
+        for page in rule.pages(horizon):
+            if page:
+                size = rule.measure(page)
+                if write:
+                    size = PrunableSize(rule.remove(page, horizon, now), size.bytes)
+                deleted_size += size
+                progress(deleted_size.rows)
+            if time.monotonic() > until:
+                break
+    finally:
+        if write and deleted_size.rows:
+            facts = {"rows": deleted_size.rows, "bytes": deleted_size.bytes, "before": horizon.isoformat()}
+            audit.record_audit_entry(
+                "DATA_PRUNED", actor=PRUNER, target=rule.name, result="success", metadata=facts, now=now
+            )
     return deleted_size
 
 

@@ -356,6 +356,15 @@ def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, home:
         and is_mcp_server_name_taken(servers, agent.mcp(call))
     ):
         notes.append(f"{home.shorten_home_path(servers)}: {TAKEN}.")
+    if call.gateway and servers is not None and agent.mcp is not None:
+        wanted_server = agent.mcp(call)
+        if isinstance(wanted_server, YamlEntry) and (
+            reason := find_yaml_problem_or_empty(servers, wanted_server)
+        ):
+            notes.append(
+                f"{home.shorten_home_path(servers)} is left as it is: {reason}. So {agent.title} is not given"
+                " Signalbox's MCP servers."
+            )
     with suppress(FileRefused):
         if reason := find_telemetry_problem_or_empty(agent, call, home):
             notes.append(f"{reason}. So Signalbox will not see {agent.title}'s tokens.")
@@ -395,6 +404,16 @@ def is_mcp_server_name_taken(path: str, entry: SettingsEntries | TomlTable | Yam
             return is_entry_name_taken(text, entry)
         return bool(text.strip()) and merging.has_conflicting_values(text, entry)
     return False
+
+
+def find_yaml_problem_or_empty(path: str, entry: YamlEntry) -> str:
+    """Return why our entry cannot go into the settings, in words; "" where it can, or somebody else's is there."""
+    with suppress(FileRefused):
+        try:
+            yaml_entries.add_yaml_entry(files.read_file_snapshot(path).decoded_text, entry)
+        except UnreadableSettings as problem:
+            return str(problem)
+    return ""
 
 
 def load_agent_settings_or_none(path: str) -> Any:

@@ -1,7 +1,8 @@
 """Entries of ours in a mapping of somebody's YAML: put in, found again by what they hold, taken out. Pure.
 
 `yaml` names the places; the edit is made in the text there, so comments and everything else keep every byte. Only
-mappings with an entry on a line are edited, which is how Goose writes its own. Anything else is left alone.
+mappings with an entry on a line are edited, which is how Goose writes its own. Anything else is left alone. After
+each edit the result is read again, and refused where it does not say exactly what it should.
 """
 
 from __future__ import annotations
@@ -44,26 +45,30 @@ def add_yaml_entry(text: str, entry: YamlEntry) -> str:
         ):
             return text
         assert group is not None
+        merged = {**value, **entry.values}
         start, end, _ = yaml_span_and_is_alone(text, group, entry.path[1])
-        return (
+        after = (
             text[:start]
-            + format_indented_yaml_entry(entry, {**value, **entry.values}, mapping_indentation_text(group))
+            + format_indented_yaml_entry(entry, merged, mapping_indentation_text(group))
             + text[end:]
         )
+        return require_expected_yaml(text, after, entry, merged)
     if group is None:
         line_end = yaml_line_ending(text)
         glue = "" if not text or text.endswith("\n") else line_end
-        return f"{text}{glue}{entry.path[0]}:{line_end}" + format_indented_yaml_entry(
+        after = f"{text}{glue}{entry.path[0]}:{line_end}" + format_indented_yaml_entry(
             entry, entry.values, "  ", line_end
         )
-    start = text.rindex("\n", 0, group.start_mark.index) + 1
-    return (
+        return require_expected_yaml(text, after, entry, entry.values)
+    start = text.rfind("\n", 0, group.start_mark.index) + 1
+    after = (
         text[:start]
         + format_indented_yaml_entry(
             entry, entry.values, mapping_indentation_text(group), yaml_line_ending(text)
         )
         + text[start:]
     )
+    return require_expected_yaml(text, after, entry, entry.values)
 
 
 def remove_yaml_entry(text: str, entry: YamlEntry) -> str:
@@ -77,9 +82,33 @@ def remove_yaml_entry(text: str, entry: YamlEntry) -> str:
     group = find_entry_mapping_node(text, entry)
     assert group is not None
     start, end, is_alone = yaml_span_and_is_alone(text, group, entry.path[1])
+    between = ""  # the mapping's own line and the entry's: comments
     if is_alone:
-        start = text.rfind("\n", 0, text.rindex("\n", 0, start)) + 1
-    return remove_marker_comments(text[:start] + text[end:])
+        line = text.rfind("\n", 0, find_entry_mapping_key_offset(text, entry)) + 1
+        between = text[text.index("\n", line) + 1 : start]
+        start = line
+    return require_expected_yaml(
+        text, remove_marker_comments(text[:start] + between + text[end:]), entry, None
+    )
+
+
+def require_expected_yaml(before: str, after: str, entry: YamlEntry, values: Mapping[str, Any] | None) -> str:
+    """Return the edited settings if they say what they said before, but for our entry, which is `values` or gone.
+
+    Raises UnreadableSettings.
+    """
+    settings = load_yaml(before) or {}
+    group = {
+        name: value for name, value in (settings.get(entry.path[0]) or {}).items() if name != entry.path[1]
+    }
+    if values is not None:
+        group[entry.path[1]] = dict(values)
+    expected = {name: value for name, value in settings.items() if name != entry.path[0]}
+    if group:
+        expected[entry.path[0]] = group
+    if (load_yaml(after) or {}) != expected:
+        raise UnreadableSettings("our entry cannot be changed without changing what else is there")
+    return after
 
 
 def is_yaml_entry_taken(text: str, entry: YamlEntry) -> bool:
@@ -105,15 +134,27 @@ def import_yaml() -> Any:
     return yaml
 
 
-def find_yaml_value(text: str, entry: YamlEntry) -> Any:
+def load_yaml(text: str) -> Any:
+    """Return the value of the text. Raises UnreadableSettings."""
     yaml = import_yaml()
     try:
-        value = yaml.safe_load(text)
+        return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
         raise UnreadableSettings(" ".join(str(problem).split())) from None
+
+
+def find_yaml_value(text: str, entry: YamlEntry) -> Any:
+    value = load_yaml(text)
     for name in entry.path:
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+def find_entry_mapping_key_offset(text: str, entry: YamlEntry) -> int:
+    """Return where the name of the mapping is that our entry is in."""
+    root = import_yaml().compose(text, Loader=import_yaml().SafeLoader)
+    offset: int = next(key.start_mark.index for key, _ in root.value if key.value == entry.path[0])
+    return offset
 
 
 def find_entry_mapping_node(text: str, entry: YamlEntry) -> MappingNode | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,17 @@ from django.utils import timezone
 from coordinator.actions.upkeep import pruning
 from coordinator.actions.upkeep.pruning import RetentionRule
 from coordinator.lib import sizes
+
+
+def parse_days(text: str) -> float:
+    """Return a number of days. Raises ArgumentTypeError for less than none: then all would be too old."""
+    try:
+        days = float(text)
+    except ValueError:
+        days = math.nan
+    if not 0 <= days < math.inf:
+        raise ArgumentTypeError(f"must be a number of days, 0 or more, not {text!r}")
+    return days
 
 
 class Command(BaseCommand):
@@ -27,7 +39,7 @@ class Command(BaseCommand):
         for rule in pruning.build_retention_rules():
             parser.add_argument(
                 f"--{rule.name}",
-                type=float,
+                type=parse_days,
                 metavar="DAYS",
                 help=f"days to keep {rule.description} (0: forever)",
             )
@@ -45,7 +57,7 @@ class Command(BaseCommand):
             size = sizes.format_byte_count(pruned.bytes) if pruned.bytes else ""
             self.stdout.write(f"{rule.name:<15}{keep_label:>12}{pruned.rows:>12,}{size:>12}")
             if write and rule.name == "event-bodies" and pruned.rows:
-                self.stdout.write("  Search still finds their words. Run: signalbox manage rebuild_search")
+                self.stdout.write("  A running server takes their words out of the search within about an hour.")
         if not write:
             self.stdout.write("Nothing was changed (--dry-run).")
 
