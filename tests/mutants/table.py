@@ -791,8 +791,8 @@ MUTANTS = (
     Mutant(
         "hooks: shell lines of a skill",
         "coordinator/edge/hooks/endpoint.py",
-        "        if hook.embedded_shell_lines is not None:\n",
-        "        if False:\n",
+        "        if hook.embedded_shell_lines is not None:\n            ruling = await",
+        "        if False:\n            ruling = await",
         ("tests/claude_code/test_shell_lines.py",),
     ),
     Mutant(

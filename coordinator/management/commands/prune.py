@@ -57,7 +57,9 @@ class Command(BaseCommand):
             size = sizes.format_byte_count(pruned.bytes) if pruned.bytes else ""
             self.stdout.write(f"{rule.name:<15}{keep_label:>12}{pruned.rows:>12,}{size:>12}")
             if write and rule.name == "event-bodies" and pruned.rows:
-                self.stdout.write("  A running server takes their words out of the search within about an hour.")
+                self.stdout.write(
+                    "  A running server takes their words out of the search within about an hour."
+                )
         if not write:
             self.stdout.write("Nothing was changed (--dry-run).")
 
