@@ -58,15 +58,24 @@ def add_budget_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_admin
 def edit_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
-    """Change a budget's amount, or what happens when it is used up."""
+    """Change a budget's amount, or what happens when it is used up.
+
+    If somebody else changed it meanwhile, nothing is saved and the form says so.
+    """
     row = get_object_or_404(Budget, pk=budget_id, ended_at__isnull=True)
     form = BudgetAmountForm(request.POST or None, initial={"amount": row.amount, "at_limit": row.at_limit})
-    status = 200
+    version, status = budgets.compute_budget_version(row), 200
+    if request.method == "POST":
+        version = request.POST.get("version", "")
     if request.method == "POST" and form.is_valid():
         cleaned_data = form.cleaned_data
         try:
             budgets.update_budget(
-                budget_id, **cleaned_data, actor=person_actor(request.user), now=timezone.now()
+                budget_id,
+                **cleaned_data,
+                seen_version=version,
+                actor=person_actor(request.user),
+                now=timezone.now(),
             )
         except NotFound as refusal:
             raise Http404(str(refusal.detail)) from None
@@ -78,7 +87,7 @@ def edit_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
             return redirect("budgets:home")
     elif form.errors:
         status = 422
-    context = {"form": form, "budget": convert_budget_row(row), "row": row}
+    context = {"form": form, "budget": convert_budget_row(row), "row": row, "version": version}
     return render(request, "budgets/edit.html", context, status=status)
 
 

@@ -15,6 +15,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 
 from coordinator.actions.usage import prices
+from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_GET, require_POST, require_safe
 from coordinator.models import ModelPrice, ModelRequestUsage, Session
@@ -32,7 +33,6 @@ from coordinator.usage.activity import (
 from coordinator.usage.limits import load_recent_limit_states
 from coordinator.usage.prices import KINDS
 from coordinator.usage.reading import DIMENSIONS, PeriodUsage, TokenUsage
-from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_viewer_role
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.exports import build_csv_response, build_download_response
@@ -107,8 +107,9 @@ MAX_DEAREST_SESSIONS = 10
 @require_GET
 @require_viewer_role
 def show_usage_and_prices(request: HtmxHttpRequest) -> HttpResponse:
+    version = prices.compute_model_prices_version()  # read first: what is saved meanwhile makes it an old one
     initial = list(ModelPrice.objects.order_by("model").values("model", *KINDS))
-    return render_costs_page(request, PriceForms(initial=initial))
+    return render_costs_page(request, PriceForms(initial=initial), version)
 
 
 @require_GET
@@ -197,23 +198,31 @@ def show_session_usage(request: HtmxHttpRequest, session_id: str) -> HttpRespons
 @require_POST
 @require_admin
 def save_model_prices_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Save our prices. New requests use them, and earlier requests that had no price."""
-    forms_ = PriceForms(request.POST)
+    """Save our prices. New requests use them, and earlier requests that had no price.
+
+    If that is refused, show what was typed again with the reason.
+    """
+    forms_, version = PriceForms(request.POST), request.POST.get("version", "")
     if not forms_.is_valid():
-        return render_costs_page(request, forms_, status=422)
+        return render_costs_page(request, forms_, version, status=422)
     rows = [form.cleaned_data for form in forms_ if form.cleaned_data.get("model")]
     wanted_prices = {
         row["model"]: {kind: row[kind] for kind in KINDS} for row in rows if not row.get("DELETE")
     }
-    with refusals.add_refusal_message_during_block(request):
+    try:
         prices.replace_prices_pricing_unpriced_requests(
-            wanted_prices, actor=person_actor(request.user), now=timezone.now()
+            wanted_prices, seen_version=version, actor=person_actor(request.user), now=timezone.now()
         )
-        messages.success(request, "Prices saved. New requests use them, and earlier ones that had no price.")
+    except SignalboxError as refusal:
+        problem, status = str(refusal.detail), refusal.status
+        return render_costs_page(request, forms_, version, problem=problem, status=status)
+    messages.success(request, "Prices saved. New requests use them, and earlier ones that had no price.")
     return redirect("costs:show")
 
 
-def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) -> HttpResponse:
+def render_costs_page(
+    request: HtmxHttpRequest, forms_: Any, version: str, *, problem: str = "", status: int = 200
+) -> HttpResponse:
     query, now = UsageQuery.from_query(request.GET), timezone.now()
     slots = load_usage_by_slot_and_name(query, now)
     by_name = sum_usage_by_name(slots)
@@ -245,6 +254,8 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
         "filled": usage.usage_backfill_share_or_none(),
         "limits": load_recent_limit_states(now),
         "forms": forms_,
+        "version": version,
+        "problem": problem,
         **build_usage_chart_context(query, slots, by_name, now),
     }
     return render(request, "usage/costs.html", context, status=status)

@@ -11,10 +11,12 @@ import pytest
 from django.test import override_settings
 from django.utils import timezone
 
+from coordinator.actions.driving.hook_session_merging import try_remove_duplicate_hook_sessions
 from coordinator.actions.runs.claiming import claim_next_run
 from coordinator.actions.sessions import events
 from coordinator.actions.usage import prices, recording
 from coordinator.identity.actors import Actor
+from coordinator.identity.keys import LOCAL_PROGRAM
 from coordinator.lib import instants
 from coordinator.mcp.gateway.binding import hash_ruling_as_policy_version
 from coordinator.models import (
@@ -310,3 +312,29 @@ def test_sums_that_name_a_runners_profile_are_put_right() -> None:
     recording.update_usage_day_agent_programs(NOW)
     assert budgets.load_usage_of_budget(budget(reach="agent", name="claude-code"), NOW).amount == 1
     assert budgets.load_usage_of_budget(budget(reach="agent", name="codex"), NOW).amount == 1
+
+
+def test_calls_of_a_session_that_its_runner_takes_over_count_once() -> None:
+    by_hooks = session(2, executor_session_id="abc", executor_profile="claude-code")
+    SessionWriter.objects.create(session=by_hooks, writer=LOCAL_PROGRAM.name, is_runner=False)
+    events.record_events([event(by_hooks, tool_name="Bash")], NOW)
+    driven = DrivenSession.objects.create(
+        session=session(1, executor_profile="signalbox"), runner_id="r", agent="claude"
+    )
+    assert try_remove_duplicate_hook_sessions(driven, "abc", NOW)
+    assert not Session.objects.filter(pk=by_hooks.pk).exists()
+    events.record_events([event(driven.session, tool_name="Bash")], NOW)  # by its runner
+    calls = UsageDay.objects.values_list("session_id", "calls")
+    assert list(calls.filter(model="")) == [(driven.session_id, 1)]
+
+
+def test_calls_of_a_session_that_is_left_alone_still_count() -> None:
+    by_hooks = session(2, executor_session_id="abc", executor_profile="claude-code")
+    SessionWriter.objects.create(session=by_hooks, writer=LOCAL_PROGRAM.name, is_runner=False)
+    events.record_events([event(by_hooks, tool_name="Bash")], NOW)
+    events.record_events([event(by_hooks, "message", role="system")], NOW)  # which no runner reports
+    driven = DrivenSession.objects.create(
+        session=session(1, executor_profile="signalbox"), runner_id="r", agent="claude"
+    )
+    assert try_remove_duplicate_hook_sessions(driven, "abc", NOW)
+    assert UsageDay.objects.get(session_id=by_hooks.pk, model="").calls == 1

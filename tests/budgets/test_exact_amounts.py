@@ -41,7 +41,6 @@ def test_percent_is_what_is_used(used: int) -> None:
 
 
 def test_ten_dimes_are_a_dollar() -> None:
-    session()
     amount = 0.0
     for _ in range(10):
         amount += 0.1

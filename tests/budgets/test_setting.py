@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -220,7 +221,8 @@ def test_the_page_shows_use_and_what_is_not_known_and_takes_a_budget() -> None:
     assert viewer.post(f"/ui/budgets/{budget.pk}/allow/").status_code == 403
     assert admin.get(f"/ui/budgets/{budget.pk}/").status_code == 200
     assert admin.post(f"/ui/budgets/{budget.pk}/", {"amount": "-1", "at_limit": "ask"}).status_code == 422
-    admin.post(f"/ui/budgets/{budget.pk}/", {"amount": "5000", "at_limit": "hold"})
+    version = budgets.compute_budget_version(budget)
+    admin.post(f"/ui/budgets/{budget.pk}/", {"amount": "5000", "at_limit": "hold", "version": version})
     assert Budget.objects.get().amount == 5000
     assert "Budget nearly used" not in viewer.get(f"/ui/budgets/of/{one.pk}/").content.decode()
     assert admin.post("/ui/budgets/add/", form | {"at_limit": "ask", "amount": "nan"}).status_code == 422
@@ -241,3 +243,30 @@ def test_looking_at_budgets_reads_sums_and_no_events() -> None:
 def test_an_empty_page_tells_administrators_where_to_set_one() -> None:
     page = " ".join(signed_in("viewer").get("/ui/budgets/").content.decode().split())
     assert 'tool calls. <span class="for-admins">Set one below.</span>' in page
+
+
+def test_a_stale_form_changes_nothing_and_keeps_what_was_typed() -> None:
+    made = add(amount=5, at_limit="warn")
+    admin, address = signed_in("admin"), f"/ui/budgets/{made.pk}/"
+    version = read_version(admin.get(address).content.decode())  # loaded while it warns
+    budgets.update_budget(made.pk, amount=5, at_limit="hold", actor=ANNA, now=NOW)
+    for stale in ({"version": version}, {}):
+        refused = admin.post(address, {"amount": "6", "at_limit": "warn"} | stale)
+        assert refused.status_code == 409
+        shown = refused.content.decode()
+        assert "The budget was changed by somebody else since you loaded the page." in shown
+        assert 'name="amount" value="6"' in shown
+        assert read_version(shown) == stale.get("version", "")
+        made.refresh_from_db()
+        assert (made.amount, made.at_limit) == (5, "hold")
+    version = read_version(admin.get(address).content.decode())
+    assert admin.post(address, {"amount": "6", "at_limit": "hold", "version": version}).status_code == 302
+    made.refresh_from_db()
+    assert made.amount == 6
+    assert AuditLog.objects.filter(event_type="BUDGET_CHANGED").count() == 2
+
+
+def read_version(page: str) -> str:
+    """Return the version that a form sends along."""
+    (version,) = re.findall(r'name="version" value="([^"]*)"', page)
+    return str(version)

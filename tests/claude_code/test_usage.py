@@ -127,6 +127,7 @@ def test_prices_are_edited_by_admins_and_audited() -> None:
         )
     form = {"form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 0, "form-0-model": "m"}
     form |= {f"form-0-{kind}": 3 for kind in list_prices.KINDS}
+    form["version"] = prices.compute_model_prices_version()
     assert signed_in("approver").post("/ui/costs/prices/", form).status_code == 403
     assert signed_in("admin").post("/ui/costs/prices/", form).status_code == 302
     assert ModelPrice.objects.get().output == 3

@@ -796,6 +796,31 @@ MUTANTS = (
         ("tests/claude_code/test_shell_lines.py",),
     ),
     Mutant(
+        "hooks: marked results and shell lines that nobody knows",
+        "coordinator/edge/policy/rulings.py",
+        "reached = marked if history is None else history.repetitions",
+        "reached = frozenset[Repetition]()",
+        (
+            "tests/claude_code/test_shell_lines_history.py::test_a_shell_line_after_a_marked_result_does_not_run_unasked",
+        ),
+    ),
+    Mutant(
+        "hooks: marked results that cannot be read",
+        "coordinator/edge/policy/rulings.py",
+        "reached = marked if history is None else history.repetitions",
+        "reached = frozenset[Repetition]() if history is None else history.repetitions",
+        (
+            "tests/claude_code/test_shell_lines_history.py::test_a_rule_stays_where_marked_results_cannot_be_read",
+        ),
+    ),
+    Mutant(
+        "budgets: a stale form",
+        "coordinator/actions/policy/budgets.py",
+        'row_versions.require_current_version(compute_budget_version(row), seen_version, "The budget")',
+        "pass",
+        ("tests/budgets/test_setting.py::test_a_stale_form_changes_nothing_and_keeps_what_was_typed",),
+    ),
+    Mutant(
         "hooks: a field that is named twice",
         "coordinator/dialects/hooks.py",
         "    body = broken_hooks.convert_to_utf8_without_bom(body)\n    if body.count",

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from coordinator.actions.sessions.events import record_events
 from coordinator.actions.usage.activity import refresh_due_activity_hours
+from coordinator.lib import instants
 from coordinator.models import ActivityHour, Agent, CountedHour, Event, EventContext, Session
 from coordinator.models.gateway import BY_GATEWAY
+from coordinator.sessions.events import DedupedEvent
 from coordinator.usage.activity import (
     filter_activity_hours,
     hours_since_1970,
@@ -35,15 +38,34 @@ def report(
     took: int | None = None,
     error: str | None = None,
     source: str = "executor",
+    call: str | None = None,
 ) -> Event:
     session, _ = Session.objects.get_or_create(
         session_id=f"ses_{agent}", defaults={"status": "running", "created_at": at, "agent_name": agent}
     )
     event = Event.objects.create(session=session, event_type=kind, timestamp="t", tool_name=tool, error=error)
     EventContext.objects.create(
-        event=event, session_id=session.pk, instant_us=0, received_at=at, duration_ms=took, source=source
+        event=event,
+        session_id=session.pk,
+        instant_us=0,
+        received_at=at,
+        duration_ms=took,
+        source=source,
+        tool_use_id=call,
     )
     return event
+
+
+def import_call(origin: str, at: datetime) -> None:
+    call = DedupedEvent(
+        event_type="pre_tool",
+        session_id="ses_robot",
+        timestamp=instants.format_canonical_instant(at),
+        tool_name="Bash",
+        origin=origin,
+        late=True,
+    )
+    record_events([call], NOW)
 
 
 def counted() -> list[tuple[int, str, str, int, int]]:
@@ -76,6 +98,44 @@ class TestCounting:
         refresh_due_activity_hours(NOW)
         (row,) = ActivityHour.objects.all()
         assert (row.calls, row.within_1s, row.longer) == (1, 1, 0)
+
+    def test_a_call_that_lasts_beyond_its_hour_is_one(self):
+        begun = NOW.replace(minute=59)
+        report(kind="pre_tool", at=begun, call="c1")
+        for source in ("executor", BY_GATEWAY):
+            report(at=begun + timedelta(minutes=2), took=120_000, error="gone", source=source, call="c1")
+        report(at=begun + timedelta(minutes=3), call="c2")  # of which nobody told the beginning
+        report(kind="pre_tool", at=begun + timedelta(minutes=3), call="c3")
+        report(at=begun + timedelta(minutes=4), call="c3")
+        report(agent="other", at=begun + timedelta(minutes=2), call="c1")  # the same name in another session
+        refresh_due_activity_hours(begun + timedelta(minutes=30))
+        assert counted() == [
+            (0, "robot", "Bash", 1, 0),
+            (1, "other", "Bash", 1, 0),
+            (1, "robot", "Bash", 2, 1),
+        ]
+        row = ActivityHour.objects.get(hour=hours_since_1970(NOW + HOUR), agent_name="robot")
+        assert row.within_5m == 1
+
+    def test_calls_that_are_imported_later_are_counted_in_their_hours(self):
+        at = NOW - 5 * HOUR
+        report(at=at, kind="pre_tool")
+        report("Read", at=at, kind="pre_tool", agent="other")
+        report(at=at - HOUR, kind="pre_tool")
+        refresh_due_activity_hours(NOW)
+        Session.objects.filter(pk="ses_other").delete()
+        EventContext.objects.filter(received_at__lt=at).delete()
+        import_call("c1", at)
+        import_call("c2", NOW - timedelta(days=20))  # before those hours that are counted at all
+        refresh_due_activity_hours(NOW + timedelta(minutes=10))
+        # What was counted of a session stays counted when it is deleted.
+        assert counted() == [
+            (-6, "robot", "Bash", 1, 0),
+            (-5, "other", "Read", 1, 0),
+            (-5, "robot", "Bash", 2, 0),
+        ]
+        import_call("c1", at)  # which is known
+        assert CountedHour.objects.filter(hour=hours_since_1970(at)).exists()
 
     def test_counting_again_replaces_and_finds_what_was_committed_late(self):
         report()

@@ -18,13 +18,15 @@ from django.utils import timezone
 
 from coordinator.actions import notifications
 from coordinator.actions.notifications import delivering
+from coordinator.actions.sessions.events import record_events
 from coordinator.actions.usage.limits import MAX_LIMITS, record_subscription_limit_readings
 from coordinator.client import status_line
 from coordinator.client.transcript_lines import FIELD
 from coordinator.errors import UnprocessableRequest
 from coordinator.lib import instants
-from coordinator.models import Notification, NotificationTarget, SubscriptionLimit
+from coordinator.models import DrivenSession, Notification, NotificationTarget, Session, SubscriptionLimit
 from coordinator.notifications.messages import build_message_text
+from coordinator.sessions.events import NewEvent
 from coordinator.usage.limit_readings import LimitReading, parse_codex_rate_limits
 from coordinator.usage.limits import load_recent_limit_states
 from tests.people import person, signed_in
@@ -342,6 +344,31 @@ def test_the_input_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     stdin = io.TextIOWrapper(io.BytesIO(b"[" * (2 << 20)))
     monkeypatch.setattr(sys, "stdin", stdin)
     assert status_line.run([]) == 0
+
+
+def test_sessions_that_a_runner_drives_are_among_those_that_used_most(db: None) -> None:
+    def use(name: str, agent: str, at: datetime, host: str = "build") -> None:
+        columns = {"status": "running", "created_at": NOW, "hostname": host}
+        one = Session.objects.create(
+            session_id=name, agent_name="ann", executor_profile="signalbox", **columns
+        )
+        DrivenSession.objects.create(session=one, runner_id="lnch_1", agent=agent)
+        request = NewEvent(
+            event_type="model_request",
+            session_id=name,
+            timestamp=instants.format_canonical_instant(at),
+            model="claude-haiku-4-5",
+            output_tokens=10,
+        )
+        record_events([request], at)
+
+    use("ses_1", "claude", NOW)
+    use("ses_2", "codex", NOW)
+    use("ses_3", "claude", NOW, host="laptop")
+    use("ses_4", "claude", NOW - timedelta(hours=4))  # before the window
+    record(reading(80))
+    (state,) = load_recent_limit_states(NOW)
+    assert list(state.sessions) == ["ses_1"]
 
 
 def test_the_form_keeps_the_level(client: Client, db: None) -> None:

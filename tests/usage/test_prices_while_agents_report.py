@@ -1,4 +1,4 @@
-"""Prices that are set while an agent reports: on PostgreSQL two transactions at once."""
+"""Prices that are set while an agent reports (PostgreSQL)."""
 
 from __future__ import annotations
 

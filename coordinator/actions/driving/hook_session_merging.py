@@ -5,11 +5,21 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime, timedelta
 
+from django.db import transaction
+
 from coordinator.actions.sessions import sessions
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import system_actor
 from coordinator.identity.keys import LOCAL_PROGRAM
-from coordinator.models import DrivenSession, Event, Run, Runner, Session, SessionWriter
+from coordinator.models import (
+    DrivenSession,
+    Event,
+    Run,
+    Runner,
+    Session,
+    SessionWriter,
+    UsageDay,
+)
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.reports import is_runner_reported_event_type
 
@@ -33,8 +43,10 @@ def try_remove_duplicate_hook_sessions(driven: DrivenSession, agent_session_id: 
     begun = namesakes.filter(executor_profile__in=AGENT_TITLES, created_at__gt=now - LATELY)
     for begun_session in begun[:5]:
         if has_only_runner_events(begun_session):
-            with suppress(NotFound, Conflict):
+            with suppress(NotFound, Conflict), transaction.atomic():
                 sessions.remove_session(begun_session.pk, actor=system_actor("runner"), reason=WHY, now=now)
+                # Its calls count in the driven session, in which the runner reports them.
+                UsageDay.objects.filter(session_id=begun_session.pk, model="").delete()
     return True
 
 

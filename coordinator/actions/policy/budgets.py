@@ -17,7 +17,7 @@ from coordinator.actions import notifications
 from coordinator.actions.audit import audit
 from coordinator.errors import BadRequest, Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, system_actor
-from coordinator.lib import instants
+from coordinator.lib import instants, row_versions
 from coordinator.models import Budget, BudgetMark, UsageDay
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
 from coordinator.policy.limits import budgets
@@ -31,6 +31,7 @@ MOST_SESSIONS = 200  # of one budget that are reported at a time
 LARGEST = 1e15
 USAGE_RETENTION_DAYS = 400
 BY = system_actor("budgets")
+EDITABLE = ("amount", "at_limit")
 
 
 def create_budget(
@@ -56,11 +57,31 @@ def create_budget(
     return budget
 
 
-def update_budget(budget_id: int, *, amount: float, at_limit: str, actor: Actor, now: datetime) -> None:
-    """Raise or lower a budget, or change what happens once it is used up. Raises NotFound and UnprocessableRequest."""
+def compute_budget_version(row: Budget) -> str:
+    """Return the version that an editor of this budget has seen."""
+    return row_versions.hash_row_fields_as_version(row, EDITABLE)
+
+
+def update_budget(
+    budget_id: int,
+    *,
+    amount: float,
+    at_limit: str,
+    actor: Actor,
+    now: datetime,
+    seen_version: str | None = None,
+) -> None:
+    """Raise or lower a budget, or change what happens once it is used up.
+
+    `seen_version` is the version that the editor started from, where there is an editor.
+
+    Raises NotFound, UnprocessableRequest, and Conflict where somebody else changed the budget meanwhile.
+    """
     require_budget_editor(actor)
     with transaction.atomic():
-        before = budgets.convert_budget_row(lock_budget(budget_id))
+        row = lock_budget(budget_id)
+        row_versions.require_current_version(compute_budget_version(row), seen_version, "The budget")
+        before = budgets.convert_budget_row(row)
         after = BudgetRow(before.id, before.reach, before.name, before.span, before.measure, amount, at_limit)
         validate_budget(after)
         Budget.objects.filter(pk=budget_id).update(

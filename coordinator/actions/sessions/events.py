@@ -18,7 +18,7 @@ from django.db import connection, transaction
 
 from coordinator.actions.sessions import origins
 from coordinator.actions.sessions.sessions import advance_session_and_decide_storage
-from coordinator.actions.usage import recording
+from coordinator.actions.usage import activity, recording
 from coordinator.actions.usage.recording import WrittenEvent
 from coordinator.engine import bulk, locks, values
 from coordinator.errors import NotFound, SignalboxError, UnprocessableRequest
@@ -38,12 +38,14 @@ from coordinator.sessions.events import (
     NewEvent,
     RecordedEvent,
 )
+from coordinator.usage.activity import HOUR
 
 log = logging.getLogger(__name__)
 
 
 # Events that report a session's or run's status; the session's status follows them in the same transaction.
 LIFECYCLE = frozenset((*START_EVENTS, *STOP_EVENTS))
+TOOL_EVENTS = frozenset(("pre_tool", "post_tool"))
 
 
 Outcome = RecordedEvent | SignalboxError
@@ -54,6 +56,7 @@ _OTHER_TOKENS = tuple(map(CONTEXT_FIELDS.index, ("input_tokens", "cache_read_tok
 _JSON = tuple(map(EVENT_COLUMNS.index, JSON_COLUMNS))
 _MASKED = tuple(map(EVENT_COLUMNS.index, MASKED_TEXTS))
 _OUTPUT = EVENT_COLUMNS.index("tool_output")
+_RECEIVED = CONTEXT_COLUMNS.index("received_at")
 # Both rows of one event as columns' values, JSON already as text.
 Row = tuple[list[Any], list[Any]]
 
@@ -119,14 +122,14 @@ def write_prepared_events(prepared: Sequence[PreparedEvent], now: datetime) -> l
             continue
         if prepared_event.item.event_type in LIFECYCLE:
             insert_events_and_fill_outcomes(
-                waiting, outcomes
+                waiting, outcomes, now
             )  # what came before is there when the session's fate is decided
             waiting = []
             outcomes[position] = apply_lifecycle_or_return_outcome(prepared_event.item, now)
             if outcomes[position] is not None:
                 continue
         waiting.append((position, prepared_event.item, prepared_event.rows))
-    insert_events_and_fill_outcomes(waiting, outcomes)
+    insert_events_and_fill_outcomes(waiting, outcomes, now)
     if repeated:  # after the first report, which may be in the same batch
         recording.raise_recorded_usage_amounts(
             [recording.build_usage_report_of_event(item) for item in repeated]
@@ -211,7 +214,7 @@ def build_context_row_metering_masks(
 
 
 def insert_events_and_fill_outcomes(
-    waiting: Sequence[tuple[int, NewEvent, Row]], outcomes: list[Outcome | None]
+    waiting: Sequence[tuple[int, NewEvent, Row]], outcomes: list[Outcome | None], now: datetime
 ) -> None:
     if not waiting:
         return
@@ -230,6 +233,13 @@ def insert_events_and_fill_outcomes(
             for (_, item, (event, context)), event_id in zip(waiting, ids, strict=True)
         ]
     )
+    late_hours = {
+        context[_RECEIVED] // HOUR
+        for _, item, (_, context) in waiting
+        if isinstance(item, DedupedEvent) and item.late and item.event_type in TOOL_EVENTS
+    }
+    if late_hours:  # those may have been counted without these calls
+        activity.schedule_recount_of_hours(late_hours, now)
     for (position, _, _), event_id in zip(waiting, ids, strict=True):
         outcomes[position] = RecordedEvent(event_id)
 

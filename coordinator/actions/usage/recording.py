@@ -14,12 +14,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime, time, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import F
+from django.db.models import F, Q
 
 from coordinator.actions.sessions import origins
 from coordinator.engine import bulk
@@ -92,15 +92,20 @@ def record_usage_of_events(written: Sequence[WrittenEvent]) -> None:
     """Record the usage that these events report. Call it where they are written.
 
     A call counts on the day on which it was made, whatever is decided. The gateway writes one only where its agent
-    reported nothing of it.
+    reported nothing of it. One that is reported late may have been counted before its session was deleted.
     """
+    late_calls: set[tuple[str, str]] = set()
     sums: dict[tuple[str, str, str], list[Any]] = {}
     requests: dict[str, tuple[WrittenEvent, ModelRequestUsage]] = {}
     own: dict[str, TokenPrice] | None = None
     for written_event in written:
         if written_event.event[_TYPE] == CALL:
             day = local_iso_day_of_request(capped_event_time_us(written_event.context))
-            sums.setdefault((written_event.context[_SESSION], day, ""), build_zero_usage_day_row())[0] += 1
+            is_late = isinstance(written_event.item, DedupedEvent) and written_event.item.late
+            counts = sums.setdefault((written_event.context[_SESSION], day, ""), build_zero_usage_day_row())
+            counts[0] += not is_late
+            if is_late:
+                late_calls.add((written_event.context[_SESSION], day))
         if written_event.context[_OUTPUT] is not None:  # 0 at least, where others are reported
             own = prices.load_configured_model_prices() if own is None else own
             row = build_usage_row(written_event, own)
@@ -114,6 +119,28 @@ def record_usage_of_events(written: Sequence[WrittenEvent]) -> None:
         )
     if sums:
         add_sums_to_usage_days(sums)
+    raise_call_counts_to_recorded_events(late_calls)
+
+
+def raise_call_counts_to_recorded_events(days: Iterable[tuple[str, str]]) -> None:
+    """Let `usage_days` have at least as many calls of a session and day as are recorded of them.
+
+    The rows must exist, and be held by this transaction. What was counted before its session was deleted stays counted,
+    and the same calls add nothing when they are reported again.
+    """
+    for session_id, day in sorted(days):
+        date_of_day = date.fromisoformat(day)
+        begins_at = datetime.combine(date_of_day, time.min, settings.LOCAL_ZONE)
+        ends_at = datetime.combine(date_of_day + timedelta(days=1), time.min, settings.LOCAL_ZONE)
+        # An event's time is that of its happening or, if that is earlier, of its receipt (`capped_event_time_us`).
+        calls = EventContext.objects.filter(
+            Q(instant_us__lt=instants.instant_to_microseconds(ends_at)) | Q(received_at__lt=ends_at),
+            session_id=session_id,
+            instant_us__gte=instants.instant_to_microseconds(begins_at),
+            received_at__gte=begins_at,
+            event__event_type=CALL,
+        ).count()
+        UsageDay.objects.filter(session_id=session_id, day=day, model="", calls__lt=calls).update(calls=calls)
 
 
 def add_sums_to_usage_days(sums: Mapping[tuple[str, str, str], Sequence[Any]]) -> None:

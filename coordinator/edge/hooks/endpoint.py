@@ -344,8 +344,9 @@ class HookEndpoint:
         if shell.problem:
             rules = await self._rulings.get_rules_if_current()
             any_line = PartialCall(shell.tool, None, agent_id, agent_known=True, program=program)
-            # A line that nobody knows is not counted as a repetition of another one.
-            counting = [rule for rule in rules or () if not rule.repeats]
+            counting = await self._rulings.list_rules_about_unknown_call(
+                rules or (), functools.partial(self.build_timed_call_of_shell_line, request, shell.tool, {})
+            )
             line_ruling = UNREAD if rules is None else strictest_ruling_for_partial_call(counting, any_line)
             if line_ruling.decision in {ASK, DENY}:
                 line_reason = f"{shell.problem} {MAY_HOLD_LINES} {line_ruling.reason}"

@@ -17,6 +17,7 @@ from django.utils import timezone
 from coordinator.actions.mcp import gateway_sessions
 from coordinator.actions.people import key_quotas
 from coordinator.edge.policy.policy_cache import PolicyCache
+from coordinator.errors import UnprocessableRequest
 from coordinator.feed.reader import FeedChange
 from coordinator.lib.fair_queue import CALLER, clear_current_caller
 from coordinator.lib.threads import EdgeThreads
@@ -38,11 +39,18 @@ from coordinator.policy.limits import brakes, budgets
 from coordinator.policy.limits.brakes import ActiveBrake
 from coordinator.policy.limits.budgets import BudgetRow
 from coordinator.policy.rules import history_queries, offline_blocking, tool_rules
-from coordinator.policy.rules.call_history import HistoryNeeds, TimedCall
+from coordinator.policy.rules.call_history import (
+    MARKED_RESULT,
+    CallHistory,
+    HistoryNeeds,
+    Repetition,
+    TimedCall,
+)
 from coordinator.policy.rules.call_text import CallText, build_call_text_from_input
 from coordinator.policy.rules.tool_rules import (
     ASK,
     DENY,
+    NO_HISTORY,
     NO_OPINION,
     OBSERVE,
     DecisionRule,
@@ -179,16 +187,44 @@ class PolicyRulings:
         self, needs: HistoryNeeds, about: CallText, find_moment: FindMoment
     ) -> tuple[CallText, Ruling]:
         """Return the call's text with what was recorded before it; a person is asked where that cannot be read."""
+        history = await self.load_call_history_or_none(needs, find_moment)
+        if history is None:
+            return about, HISTORY_UNREAD
+        return about.copy_with_call_history(history), NO_OPINION
+
+    async def load_call_history_or_none(
+        self, needs: HistoryNeeds, find_moment: FindMoment
+    ) -> CallHistory | None:
+        """Return what was recorded before a call; None where that cannot be read."""
         try:
             async with asyncio.timeout(READ_WITHIN):
                 moment = await find_moment()
-                history = await self._threads.run_in_thread(
+                return await self._threads.run_in_thread(
                     history_queries.evaluate_history_conditions, needs, moment
                 )
         except Exception as problem:
             log.warning("What was recorded before a call cannot be read, so it is asked: %s", str(problem))
-            return about, HISTORY_UNREAD
-        return about.copy_with_call_history(history), NO_OPINION
+            return None
+
+    async def list_rules_about_unknown_call(
+        self, rules: Sequence[DecisionRule], find_moment: FindMoment
+    ) -> list[DecisionRule]:
+        """Return the rules that may be about a call of a session of which nothing but its moment is known.
+
+        It is not counted as a repetition of another call or error. A rule about a marked result asks nothing about the
+        call: it is one of them where its session got such a result, or where that cannot be read.
+        """
+        marked = frozenset(
+            repetition
+            for rule in rules
+            if not rule.is_off and (repetition := parse_repetition_or_none(rule)) is not None
+            if repetition.kind == MARKED_RESULT
+        )
+        history = (
+            await self.load_call_history_or_none(HistoryNeeds(marked), find_moment) if marked else NO_HISTORY
+        )
+        reached = marked if history is None else history.repetitions
+        return [rule for rule in rules if not rule.repeats or parse_repetition_or_none(rule) in reached]
 
     async def get_rules_if_current(self) -> tuple[DecisionRule, ...] | None:
         """Return the current rules; None where they are not known for certain just now."""
@@ -357,6 +393,14 @@ class PolicyRulings:
         except Exception as problem:
             log.warning("The rules cannot be read just now: %s", str(problem).strip())
             self._until = loop.time() + TRY_AGAIN
+
+
+def parse_repetition_or_none(rule: DecisionRule) -> Repetition | None:
+    """Return the repetition that a rule is about; None for any other rule, and where it cannot be read."""
+    try:
+        return rule.parsed_repetition_condition
+    except UnprocessableRequest:
+        return None
 
 
 def build_brake_ruling(brake: ActiveBrake) -> Ruling:
