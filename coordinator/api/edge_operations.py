@@ -167,8 +167,13 @@ POLL_ANSWER = {
             "properties": {
                 "scope": {"description": "Always null; newer runners look for it."},
                 "resolved_agent_blueprint": {
-                    "description": "The blueprint with its capabilities merged in; null where there is none.",
+                    "description": "The blueprint with its capabilities merged in; null where there is none, or where "
+                    "it cannot be resolved.",
                     "anyOf": [{"$ref": REF.format(model="BlueprintOut")}, {"type": "null"}],
+                },
+                "blueprint_error": {
+                    **TEXT,
+                    "description": "Why the blueprint cannot be resolved; only there where it cannot.",
                 },
             },
         },

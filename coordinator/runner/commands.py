@@ -77,11 +77,8 @@ class SessionCommands:
             if talk is not None:
                 await talk.set_agent_model(model)
             self._remembered_session.update_session_record(model=model)
-        if talk is None:
-            return
-        if isinstance(config, dict) and (
-            options := await talk.set_agent_option_returning_all(
-                str(config.get("configId")), config.get("value")
-            )
-        ):
-            self._send_update({"sessionUpdate": "config_option_update", "configOptions": options})
+        if isinstance(config, dict):
+            option_id, value = str(config.get("configId")), config.get("value")
+            if talk is not None and (options := await talk.set_agent_option_returning_all(option_id, value)):
+                self._send_update({"sessionUpdate": "config_option_update", "configOptions": options})
+            self._remembered_session.remember_agent_option(option_id, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Container
 from typing import Any
 
 from acp.exceptions import RequestError
@@ -74,19 +75,31 @@ class AgentConversation:
                 f"{self.agent.title} refuses to begin: {describe_request_error(problem)}"
             ) from None
 
-    async def apply_initial_agent_settings(self, *, mode: str, model: str, config: dict[str, Any]) -> None:
-        """Choose mode, model and options before the first prompt. Raises AgentFailed, RunnerRefused."""
+    async def apply_initial_agent_settings(
+        self, *, mode: str, model: str, config: dict[str, Any], required: Container[str]
+    ) -> dict[str, str]:
+        """Choose mode, model and options before the first prompt. Raises AgentFailed, RunnerRefused.
+
+        Returns the reasons of options that the agent refused, by their ids. One in `required` must be taken.
+        """
+        refused: dict[str, str] = {}
         try:
             if chosen := modes.choose_initial_mode(self.agent, self.opened, mode or None):
                 await self.set_agent_mode(chosen)
             if model:
                 await self.set_agent_model(model)
             for option, value in config.items():
-                await self.set_agent_option_returning_all(option, value)
+                try:
+                    await self.set_agent_option_returning_all(option, value)
+                except RequestError as problem:
+                    if option in required:
+                        raise
+                    refused[option] = describe_request_error(problem)
         except RequestError as problem:
             raise RunnerRefused(
                 f"{self.agent.title} cannot be set up as ordered: {describe_request_error(problem)}"
             ) from None
+        return refused
 
     async def prompt_agent(self, blocks: list[dict[str, Any]]) -> dict[str, Any]:
         """Take a turn and return how it ended. Raises AgentFailed, RequestError."""

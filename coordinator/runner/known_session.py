@@ -1,21 +1,35 @@
-"""One session's state that a runner keeps over restarts of agents and its own: folder, work tree, agent's id."""
+"""One session's state that a runner keeps over restarts of agents and its own: folder, work tree, agent's settings."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from coordinator.runner import worktrees
+from coordinator.runner import modes, worktrees
 from coordinator.runner.context import RunnerContext
 from coordinator.runner.errors import RunnerRefused, ServerRefused
-from coordinator.runner.orders import RunnerOrder
+from coordinator.runner.orders import RunnerOrder, dict_or_empty
 
 log = logging.getLogger("signalbox.runner")
 
 NO_TREE = (
     "The session's work tree is not on this machine any more. Remove it in Signalbox, or start a new session."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What an agent is set to before its first prompt. `mode` and `model` are empty where nobody chose one.
+
+    `config` has the other options by id. `option_ids` says which of the agent's options are its mode and its model.
+    """
+
+    mode: str
+    model: str
+    config: dict[str, Any]
+    option_ids: dict[str, str]
 
 
 class RememberedSession:
@@ -40,6 +54,38 @@ class RememberedSession:
             self._around.memory.save_session_fields(self.id, **fields)
         except OSError as problem:
             log.warning("The record of session %s cannot be saved: %s", self.id, problem)
+
+    def remember_agent_option(self, option_id: str, value: Any) -> None:
+        """Remember an option's value for the agent's next start. The agent's mode is remembered as such, and its model.
+
+        Which options those are was recorded when the agent was started.
+        """
+        option_ids = dict_or_empty(self._fields.get("option_ids"))
+        for name in ("mode", "model"):
+            if option_ids.get(name, name) == option_id and isinstance(value, str):
+                self.update_session_record(**{name: value})
+                return
+        self.update_session_record(config={**dict_or_empty(self._fields.get("config")), option_id: value})
+
+    def merge_agent_settings(self, order: RunnerOrder, opened: dict[str, Any]) -> AgentSettings:
+        """Return what the agent is set to: what the run orders, else what is remembered of the session.
+
+        `opened` is what the agent offers in this conversation.
+        """
+        option_ids = modes.find_mode_and_model_option_ids(opened)
+        remembered = dict_or_empty(self._fields.get("config"))
+        config = {**remembered, **order.config}
+        chosen: dict[str, str] = {}
+        for name, ordered_value in (("mode", order.mode), ("model", order.model)):
+            option_id = option_ids.get(name, "")
+            config.pop(option_id, None)
+            # A value may be remembered by the option's id if it was set before the option was known to be the mode.
+            values = (order.config.get(option_id), ordered_value, remembered.get(option_id))
+            chosen[name] = next(
+                (value for value in values if isinstance(value, str) and value),
+                self.remembered_field_text_or_empty(name),
+            )
+        return AgentSettings(**chosen, config=config, option_ids=option_ids)
 
     async def prepare_working_directory(self, order: RunnerOrder) -> str:
         """Return where the agent works: the session's work tree, what the run names, or where it worked before."""

@@ -26,6 +26,16 @@ def find_config_option(opened: dict[str, Any], category: str) -> dict[str, Any] 
     return None
 
 
+def find_mode_and_model_option_ids(opened: dict[str, Any]) -> dict[str, str]:
+    """Return the ids of an agent's options that are its mode and its model, by `mode` and `model`."""
+    options = {category: find_config_option(opened, category) for category in ("mode", "model")}
+    return {
+        category: option["id"]
+        for category, option in options.items()
+        if option is not None and isinstance(option.get("id"), str)
+    }
+
+
 def current_and_available_modes(opened: dict[str, Any]) -> tuple[str | None, list[str]]:
     """Return the current mode's id and the ids of all of them; (None, []) of an agent without modes."""
     modes = opened.get("modes")

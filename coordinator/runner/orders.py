@@ -45,7 +45,13 @@ class RunnerOrder:
 
 
 def parse_run_order(run: dict[str, Any]) -> RunnerOrder:
-    """Return what a run orders. Raises RunnerRefused where there is nothing to do."""
+    """Return what a run orders.
+
+    Raises RunnerRefused where there is nothing to do, and where the blueprint could not be resolved: the agent would
+    begin without its instructions.
+    """
+    if problem := text_or_empty(run, "blueprint_error"):
+        raise RunnerRefused(f"The run's blueprint cannot be resolved: {problem}")
     parameters = dict_or_empty(run.get("parameters"))
     blueprint = dict_or_empty(run.get("resolved_agent_blueprint"))
     driven = dict_or_empty(run.get("driven"))

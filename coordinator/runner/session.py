@@ -254,11 +254,22 @@ class RunnerSession:
         fork = bool(order.fork_of) and not order.is_resume
         known_state.update_session_record(opened_at=time.time())
         await talk.open_agent_conversation(order, earlier, fork=fork, gateway=handed)
-        mode = order.mode or known_state.remembered_field_text_or_empty("mode")
-        model = order.model or known_state.remembered_field_text_or_empty("model")
-        await talk.apply_initial_agent_settings(mode=mode, model=model, config=order.config)
+        settings = known_state.merge_agent_settings(order, talk.opened)
+        refused = await talk.apply_initial_agent_settings(
+            mode=settings.mode, model=settings.model, config=settings.config, required=order.config
+        )
+        for option, reason in refused.items():
+            self.report_unknown_agent_message(
+                f"{agent.title} does not take {settings.config[option]!r} for its option {option} any more: {reason}"
+            )
         known_state.update_session_record(
-            agent=agent.name, agent_session_id=talk.id, mode=mode, model=model, opened_at=time.time()
+            agent=agent.name,
+            agent_session_id=talk.id,
+            mode=settings.mode,
+            model=settings.model,
+            config={option: value for option, value in settings.config.items() if option not in refused},
+            option_ids=settings.option_ids,
+            opened_at=time.time(),
         )
         with contextlib.suppress(ServerRefused):
             await around.server.report_agent_session_binding(

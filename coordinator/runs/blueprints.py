@@ -109,14 +109,22 @@ def is_key_runner_running_blueprint(key: KeyIdentity, name: str) -> bool:
 
 def find_unmasked_blueprint_as_json(name: str | None) -> dict[str, Any] | None:
     """Return the whole blueprint of that name, resolved, or None where there is none or it cannot be resolved."""
+    return find_unmasked_blueprint_and_error(name)[0]
+
+
+def find_unmasked_blueprint_and_error(name: str | None) -> tuple[dict[str, Any] | None, str]:
+    """Return the whole blueprint of that name, resolved, and "".
+
+    A name that nobody knows gives None and "". A blueprint that cannot be resolved gives None and the reason.
+    """
     blueprint = Blueprint.objects.filter(pk=name).first() if name else None
     if blueprint is None:
         brought = find_procedural_runner_agent(name)
-        return brought.runner_agent_as_json() if brought else None
+        return (brought.runner_agent_as_json() if brought else None), ""
     try:
-        return unmasked_blueprint_as_json(blueprint)
-    except UnprocessableRequest:
-        return None
+        return unmasked_blueprint_as_json(blueprint), ""
+    except UnprocessableRequest as problem:
+        return None, str(problem.detail)
 
 
 @dataclass(frozen=True, slots=True)

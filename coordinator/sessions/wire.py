@@ -72,10 +72,12 @@ def polled_run_as_json(run: Run) -> dict[str, Any]:
     """Return a run as a poll answers it: with what newer runners look for in addition to the recorded fields.
 
     `parameters` is where newer runners find the prompt; `resolved_agent_blueprint` spares them asking for the
-    blueprint and is null where it is unknown or cannot be resolved (the runner's own request then says why).
+    blueprint and is null where it is unknown or cannot be resolved. Only where it cannot be resolved `blueprint_error`
+    says why. Signalbox's own runner then fails the run. Others ask for the blueprint and get the same reason.
     """
-    blueprint = blueprints.find_unmasked_blueprint_as_json(run.agent_name)
-    return {**run_as_json(run), "scope": None, "resolved_agent_blueprint": blueprint}
+    blueprint, problem = blueprints.find_unmasked_blueprint_and_error(run.agent_name)
+    answer = {**run_as_json(run), "scope": None, "resolved_agent_blueprint": blueprint}
+    return {**answer, "blueprint_error": problem} if problem else answer
 
 
 def event_as_json(event: Event) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What becomes of runs, notes and processes that a person stops, ends or limits."""
+"""Tests of what ends a turn or a session that people end, of who chooses a mode, and of the audit of rulings."""
 
 from __future__ import annotations
 

@@ -2699,4 +2699,33 @@ MUTANTS = (
         "        if False:\n            problem = NotFound(",
         ("tests/gateway/test_collections.py::test_an_unknown_or_deleted_collection_serves_nothing",),
     ),
+    Mutant(
+        "blueprint: ordered though it cannot be resolved",
+        "coordinator/actions/runs/ordering.py",
+        "    if blueprint is not None:\n        require_resolvable_blueprint(blueprint)",
+        "    if blueprint is None:\n        pass",
+        (
+            "tests/driving/test_unresolved_blueprints.py::"
+            "test_a_run_of_a_blueprint_that_cannot_be_resolved_is_refused",
+        ),
+    ),
+    Mutant(
+        "blueprint: run without its instructions",
+        "coordinator/runner/orders.py",
+        'if problem := text_or_empty(run, "blueprint_error"):',
+        'if problem := "":',
+        (
+            "tests/driving/test_unresolved_blueprints.py::"
+            "test_a_blueprint_that_breaks_while_its_run_waits_fails_the_run_at_its_runner",
+        ),
+    ),
+    Mutant(
+        "driven: mode that is an option forgotten",
+        "coordinator/runner/known_session.py",
+        "if option_ids.get(name, name) == option_id and isinstance(value, str):",
+        "if False:",
+        (
+            "tests/runner/test_agent_options.py::test_the_last_choice_of_a_mode_holds_whichever_way_it_was_made",
+        ),
+    ),
 )

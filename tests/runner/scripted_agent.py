@@ -2,8 +2,8 @@
 
 A prompt that begins with `do:` is a list of steps, each a word and what it needs, with `;` between: `do: say hi; ask
 git push; die 3`. Any other prompt is repeated. `SCRIPTED` in its environment says how it is from the start: `mute`,
-`login`, `garbage`, `modes` (it reviews itself unless told otherwise), `deaf` (it hears no cancel), `older` (MCP servers
-over stdio alone).
+`login`, `garbage`, `modes` (it reviews itself unless told otherwise), `options` (its mode is an option), `deaf` (it
+hears no cancel), `older` (MCP servers over stdio alone).
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class ScriptedAgent:
 
     def __init__(self) -> None:
         self.session = f"agent-{os.getpid()}"
-        self.mode = "auto"
+        self.mode = "build" if HOW == "options" else "auto"
+        self.effort = "low"
         self.cancelled = threading.Event()
         self.answers: dict[int, dict[str, Any]] = {}
         self.answered = threading.Condition()
@@ -94,6 +95,11 @@ class ScriptedAgent:
         return self.set(method, params)
 
     def set(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if method == "session/set_config_option" and HOW == "options":
+            if params["value"] not in {"build", "plan", "low", "high"}:
+                return {"error": {"code": -32602, "message": f"no value {params['value']}"}}
+            setattr(self, {"permission": "mode"}.get(params["configId"], params["configId"]), params["value"])
+            return {"result": self.modes()}
         if method == "session/set_config_option":
             option = {"id": params["configId"], "currentValue": params["value"], "options": []}
             return {"result": {"configOptions": [option]}}
@@ -103,6 +109,22 @@ class ScriptedAgent:
         return {"error": {"code": -32601, "message": f"no {method}"}}
 
     def modes(self) -> dict[str, Any]:
+        if HOW == "options":
+            offered = (
+                ("permission", "mode", self.mode, "build plan"),
+                ("effort", "", self.effort, "low high"),
+            )
+            return {
+                "configOptions": [
+                    {
+                        "id": key,
+                        "category": category,
+                        "currentValue": current,
+                        "options": [{"value": value, "name": value} for value in values.split()],
+                    }
+                    for key, category, current, values in offered
+                ]
+            }
         if HOW != "modes":
             return {}
         ids = [{"id": one, "name": one} for one in ("auto", "default")]
@@ -157,6 +179,9 @@ class ScriptedAgent:
 
     def do_mode(self, _: str) -> None:
         self.say(f"mode {self.mode}")
+
+    def do_effort(self, _: str) -> None:
+        self.say(f"effort {self.effort} ")
 
     def do_got(self, _: str) -> None:
         """Say when the prompt came, and how long this program took until it heard anything (both in ns)."""

@@ -1,4 +1,4 @@
-"""Which directories a runner works in, and which lines of files its agents read."""
+"""Tests of the directory that a runner binds a session to, and of the lines of files that it hands to agents."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from coordinator.actions.audit import audit
 from coordinator.actions.runs.run_state_machine import create_pending_run, lock_session
 from coordinator.actions.sessions import writers
-from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
+from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.lib.identifiers import new_session_id
 from coordinator.models import Blueprint, DrivenSession, Run, Session, SessionOwner
@@ -20,7 +20,7 @@ from coordinator.models.budgets import BudgetReach
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
 from coordinator.policy.limits import budgets
 from coordinator.runs import demands, offers
-from coordinator.runs.blueprints import find_procedural_runner_agent
+from coordinator.runs.blueprints import find_procedural_runner_agent, unmasked_blueprint_as_json
 from coordinator.runs.parameters import DRIVEN, require_valid_parameters
 from coordinator.runs.statuses import RESUME
 
@@ -43,9 +43,9 @@ def queue_start_or_resume_run(
 
     `parameters` are what the newest clients give instead of a prompt, and a procedural agent takes; `prompt` is the
     one among them, or empty. Raises NotFound for an unknown parent or session, Conflict for a session id in use,
-    BadRequest for a resume that names no session or one of a procedural agent, and for parameters that the agent
-    does not take, Forbidden for those that only a person may choose. A resume of a session at work waits until that
-    work has ended.
+    BadRequest for a resume that names no session or one of a procedural agent, for parameters that the agent does not
+    take and for a blueprint that cannot be resolved, Forbidden for parameters that only a person may choose. A resume
+    of a session at work waits until that work has ended.
     """
     if kind == RESUME and not session_id:
         raise BadRequest("session_id is required for resume_session")
@@ -102,7 +102,7 @@ class OrderRequirements:
 def require_valid_order_requirements(
     kind: str, session_id: str | None, agent_name: str | None, prompt: str, parameters: dict[str, Any] | None
 ) -> OrderRequirements:
-    """Hold the order to what its agent takes. Raises BadRequest."""
+    """Hold the order to what its agent takes. Raises BadRequest, also for a blueprint that cannot be resolved."""
     if kind == RESUME:
         agent_name = agent_name or find_session_agent_name(str(session_id))
     blueprint = Blueprint.objects.filter(pk=agent_name).first() if agent_name else None
@@ -116,6 +116,8 @@ def require_valid_order_requirements(
                 "agent_name": agent_name,
             }
         )
+    if blueprint is not None:
+        require_resolvable_blueprint(blueprint)
     if parameters is None and not is_procedural:
         return OrderRequirements(None, None)  # as older clients order: a prompt, to any runner of agents
     default_parameters = {"prompt": prompt} if parameters is None else parameters
@@ -132,6 +134,16 @@ def require_valid_order_requirements(
         default_parameters if is_procedural or set(default_parameters) != {"prompt"} else None
     )
     return OrderRequirements(demanded, parameters_to_store)
+
+
+def require_resolvable_blueprint(blueprint: Blueprint) -> None:
+    """Raise BadRequest where a run would begin without its blueprint's instructions and MCP servers."""
+    try:
+        unmasked_blueprint_as_json(blueprint)
+    except UnprocessableRequest as problem:
+        raise BadRequest(
+            f"The blueprint '{blueprint.name}' cannot be resolved: {problem.detail}. Correct it before a run uses it."
+        ) from None
 
 
 def require_person_for_autonomy_parameters(values: dict[str, Any], actor: Actor) -> None:
