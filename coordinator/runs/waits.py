@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from django.db.models import Exists, OuterRef
+
 from coordinator.models import Brake, LivingExecutor, Run, Runner
 from coordinator.models.brakes import is_covered_by_brake
 from coordinator.runs import offers
@@ -45,10 +47,11 @@ class RunQueueState:
     offers: Mapping[str, Any] = field(default_factory=dict)  # of runners that drive agents, by their ids
     brakes: Sequence[Brake] = ()  # that are on
     spent: Sequence[RunBlockingBudget] = ()  # that let no run begin
+    behind: frozenset[str] = frozenset()  # pending runs whose session has an earlier pending one
 
     @classmethod
     def load_queue_state(cls, now: datetime, spent: Sequence[RunBlockingBudget] = ()) -> RunQueueState:
-        """Return the queue's surroundings at `now`: five queries."""
+        """Return the queue's surroundings at `now`: six queries."""
         runners = [
             runner
             for runner in Runner.objects.filter(deregistered_at__isnull=True)
@@ -58,7 +61,12 @@ class RunQueueState:
         living = dict(LivingExecutor.objects.values_list("session_id", "runner_id"))
         offered = offers.load_offers_by_runner_id(runner.pk for runner in runners)
         brakes = list(Brake.objects.filter(released_at__isnull=True))
-        return cls(runners, frozenset(busy), living, offered, brakes, spent)
+        pending = Run.objects.filter(status=Run.Status.PENDING)
+        earlier = pending.filter(
+            session=OuterRef("session"), created_at__text__lt=OuterRef("created_at__text")
+        )
+        behind = pending.filter(Exists(earlier)).values_list("run_id", flat=True)
+        return cls(runners, frozenset(busy), living, offered, brakes, spent, frozenset(behind))
 
     def explain_waiting_run(self, run: Run) -> str:
         """Return why a run is held or, if it is pending, not taken yet; else an empty text."""
@@ -69,6 +77,8 @@ class RunQueueState:
             return ""
         if run.session_id in self.busy:
             return "Its session is busy with an earlier run."
+        if run.pk in self.behind:
+            return "An earlier run of its session waits, and comes first."
         if not self.runners:
             return "No runner is online."
         agent_names = self.runners_with_agent_names(run) if self.brakes or self.spent else []

@@ -45,11 +45,16 @@ class StatusFacet:
 
 
 def load_status_facets(
-    table: Literal["sessions", "runs"], known_statuses: Sequence[str], query: QueryDict, condition: str = ""
+    table: Literal["sessions", "runs"],
+    known_statuses: Sequence[str],
+    query: QueryDict,
+    condition: str = "",
+    parameters: Sequence[str] = (),
 ) -> list[StatusFacet]:
     """Return a filter for each status in the table, `known_statuses` first, with its count.
 
-    `condition` is SQL that counted rows must meet. A status with no such row is left out.
+    `condition` is SQL that counted rows must meet, with `parameters` for its placeholders. A status with no such row is
+    left out.
     """
     statement = NUMBERS.format(
         table=table,
@@ -58,7 +63,7 @@ def load_status_facets(
         condition=f" AND {condition}" if condition else "",
     )
     with connection.cursor() as cursor:
-        cursor.execute(statement)
+        cursor.execute(statement, parameters)
         numbers: dict[str, int] = {word: number for word, number in cursor.fetchall() if number}
     status_words = [word for word in known_statuses if word in numbers] + sorted(
         numbers.keys() - set(known_statuses)

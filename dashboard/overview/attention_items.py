@@ -26,7 +26,7 @@ from coordinator.models import (
 )
 from coordinator.models.upstream_sign_ins import SignInMode
 from coordinator.runs.statuses import ACTIVE, OPEN
-from dashboard.sessions.filters import format_utc_prefix
+from dashboard.sessions.filters import ended_since_condition
 from dashboard.templatetags.signalbox import count_of
 
 UNTAKEN_AFTER = timedelta(minutes=5)
@@ -50,7 +50,9 @@ def list_things_needing_attention(now: datetime, *, is_admin: bool) -> list[Need
     """
     since = now - LOOKED_BACK
     sessions, runs = reverse("sessions:list"), reverse("runs:list")
-    recent = Session.objects.filter(created_at__text__gte=format_utc_prefix(since), created_at__text__lt=":")
+    failed = Session.objects.filter(
+        ended_since_condition(since), status=Session.Status.ERROR, archived__isnull=True
+    )
     today = now.astimezone(settings.LOCAL_ZONE).replace(hour=0, minute=0, second=0, microsecond=0)
     spent = BudgetMark.objects.filter(level__gte=100, at__gte=today, budget__ended_at__isnull=True)
     # A prompt that waits for its session's turn to end waits for no runner.
@@ -83,10 +85,10 @@ def list_things_needing_attention(now: datetime, *, is_admin: bool) -> list[Need
             False,
         ),
         (
-            recent.filter(status=Session.Status.ERROR, archived__isnull=True).count(),
+            failed.count(),
             "session,sessions",
             "ended in an error in 24 hours",
-            f"{sessions}?status=error",
+            f"{sessions}?status=error&ended={LOOKED_BACK // timedelta(hours=1)}",
             False,
         ),
         (

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, TextField, Value
+from django.db.models.functions import Cast, Concat
 
 from coordinator import transparency
 from coordinator.actions.audit.decision_events import VERDICTS
-from coordinator.models import AuditLeaf, AuditLog, Grant, PermissionRequest, Session
+from coordinator.models import AuditLeaf, AuditLog, Grant, Note, PermissionRequest, Run, Session
 from coordinator.policy.requests.approvals import canonical_instant_or_text
 from coordinator.policy.requests.judged_content import judged_content_for_audit
 from coordinator.policy.rules import tool_rules
@@ -40,7 +41,7 @@ timeline.md        what the agent did and said, to read
 events.ndjson      the same as it was recorded, one JSON object a line
 requests.json      what people were asked, and the outcome
 decisions.json     each decided call: who or what decided, and which rules and grants were in force then
-audit.ndjson       the audit entries of this session, in the form that was signed
+audit.ndjson       the audit entries of this session, its requests, runs and notes, in the form that was signed
 proofs/            for each sealed entry, the proof that it is in the signed log
 policy.ndjson      every audited change to rules and grants up to the session's last decision
 policy.json        rules and grants as they were when this file was made
@@ -71,9 +72,15 @@ def filter_session_permission_requests(session: Session) -> QuerySet[PermissionR
 
 
 def load_session_audit_entries(session: Session) -> list[SessionAuditEntry]:
-    """Return audit entries about the session and its requests, oldest first; at most MOST_ENTRIES."""
+    """Return audit entries about the session and its requests, runs and notes, oldest first; at most MOST_ENTRIES."""
     request_ids = filter_session_permission_requests(session).values("request_id")
-    about = Q(target_id=session.pk) | Q(target_id__in=request_ids)
+    run_ids = Run.objects.filter(session=session).values("run_id")
+    note_targets = Note.objects.filter(session=session).values(
+        target=Concat(Value("note:"), Cast("pk", TextField()), output_field=TextField())
+    )
+    about = Q(target_id=session.pk)
+    for target_ids in (request_ids, run_ids, note_targets):
+        about |= Q(target_id__in=target_ids)
     audit_logs = AuditLog.objects.filter(about)
     # An agent with very many requests must not displace the decisions.
     decided = list(audit_logs.filter(event_type__in=VERDICTS).order_by("pk")[:MOST_ENTRIES])

@@ -9,18 +9,22 @@ import django_filters
 from django import forms
 from django.db.models import Q, QuerySet
 from django.http import QueryDict
+from django.utils import timezone
 
+from coordinator.lib import instants
 from coordinator.models import Event, PermissionContext, Session
 from coordinator.models.agent_names import list_names_of_same_agent
 from coordinator.models.permissions import RequestStatus
 from coordinator.search import files
+from coordinator.sessions.statuses import ENDED
 from dashboard.frame.days import DayRangeFilter
 from dashboard.sessions.tables import session_duration_sql_expression
 
 Rows = QuerySet[Session]
 FIELDS = ("agent", "host", "since", "until")
-FOLDED = ("person", "tag", "tool", "file", "cost", "tokens", "minutes")
+FOLDED = ("person", "tag", "tool", "file", "cost", "tokens", "minutes", "ended")
 LARGEST = 2**62  # beyond it the database cannot compare
+LONGEST_HOURS = 24 * 365 * 100
 # An exact comparison of times costs tens of microseconds for each row, and a busy day has thousands of rows.
 # More than NEAR away from the limit, comparing the stored text is enough, whatever its format and offset. Nearer
 # than that, it is enough for the format that we write (IN_UTC). `:` sorts after every digit, so it excludes texts
@@ -61,6 +65,7 @@ class SessionFilter(DayRangeFilter):
     minutes = django_filters.NumberFilter(
         method="filter_by_minimum_duration", label="Took at least (minutes)"
     )
+    ended = django_filters.NumberFilter(method="filter_by_hours_since_end", label="Ended in the last (hours)")
     archived = django_filters.BooleanFilter(
         method="return_rows_unchanged", widget=forms.CheckboxInput, label="Archived"
     )
@@ -127,6 +132,10 @@ class SessionFilter(DayRangeFilter):
         least_us = min(max(int(minutes * 60_000_000), 0), LARGEST)
         return rows.annotate(duration_us=session_duration_sql_expression()).filter(duration_us__gte=least_us)
 
+    def filter_by_hours_since_end(self, rows: Rows, _name: str, hours: Decimal) -> Rows:
+        since = timezone.now() - timedelta(hours=min(max(float(hours), 0.0), LONGEST_HOURS))
+        return rows.filter(ended_since_condition(since))
+
     def filter_sessions_by_search_words(self, rows: Rows, _name: str, text: str) -> Rows:
         """Return the sessions in which every word occurs in the title or a column."""
         for word in text.split():
@@ -180,6 +189,13 @@ class SessionFilter(DayRangeFilter):
         clearly = Q(created_at__text__lt=format_utc_prefix(end - NEAR))
         in_utc = IN_UTC & Q(created_at__text__lt=format_utc_prefix(end))
         return rows.filter(stretch & (clearly | in_utc | (~IN_UTC & Q(created_at__lt=end))))
+
+
+def ended_since_condition(since: datetime) -> Q:
+    """Return the condition for sessions that have ended since then: by their last event, without one by their start."""
+    last_event = Q(figures__ended_us__gte=instants.instant_to_microseconds(since))
+    start = Q(created_at__text__gte=format_utc_prefix(since), created_at__text__lt=":")
+    return Q(status__in=ENDED) & (last_event | Q(start, figures__ended_us__isnull=True))
 
 
 def format_utc_prefix(moment: datetime) -> str:

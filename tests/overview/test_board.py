@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from coordinator.actions.sessions import session_sums
 from coordinator.lib import instants
 from coordinator.models import (
     Agent,
@@ -29,6 +30,7 @@ from coordinator.sessions.board import MOST_ROWS, BoardState, load_session_board
 from dashboard.overview.attention_items import list_things_needing_attention
 from tests.approvals.factories import asked
 from tests.people import signed_in
+from tests.timelines import add_events, make_session
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 27, 9, tzinfo=UTC)
@@ -145,3 +147,19 @@ class TestNeeds:
         session = add_session("failed", "error")
         SessionGuard.objects.create(session=session, unguarded=2, counted_at=NOW)
         assert list_things_needing_attention(NOW + timedelta(days=2), is_admin=True) == []
+
+    def test_a_session_that_failed_lately_counts_however_long_it_ran_and_its_link_lists_the_same(self):
+        now = timezone.now()
+        for name, status, ended_hours in (
+            ("long", "error", 1),
+            ("over", "error", 25),
+            ("good", "finished", 1),
+        ):
+            session = make_session(f"ses_{name}", status=status, created_at=now - timedelta(hours=30))
+            add_events(session, [{"event_type": "session_stop", "at": now - timedelta(hours=ended_hours)}])
+        make_session("ses_mute", status="error", created_at=now - timedelta(hours=2))
+        session_sums.update_due_session_figures(now)
+        (need,) = list_things_needing_attention(now, is_admin=False)
+        assert need.text == "2 sessions ended in an error in 24 hours"
+        rows = signed_in("viewer").get(need.url).context["rows"]
+        assert {row.session.pk for row in rows} == {"ses_long", "ses_mute"}

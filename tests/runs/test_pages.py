@@ -8,6 +8,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
+from coordinator.actions import runs
 from coordinator.models import Run, Runner
 from coordinator.runs.waits import RunQueueState
 from tests.people import signed_in
@@ -47,16 +48,28 @@ def test_why_a_run_waits():
     runner("build-8")
     assert why(run) == "One of these runners takes it with its next poll: build-8."
     assert (
-        why(order(session, demands={"hostname": "mars", "tags": ["gpu"]}))
+        why(order(make_session("ses_b"), demands={"hostname": "mars", "tags": ["gpu"]}))
         == "No online runner has host mars, tag gpu."
     )
     runner("mars", tags=[])
     assert "all of this at once: host mars, tag linux" in why(
-        order(session, demands={"hostname": "mars", "tags": ["linux"]})
+        order(make_session("ses_c"), demands={"hostname": "mars", "tags": ["linux"]})
     )
     order(session, status="running", runner_id="lnch_mars")
     assert why(run) == "Its session is busy with an earlier run."
     assert why(order(session, status="completed")) == ""
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_run_behind_a_waiting_one_of_its_session_waits_for_that(is_held: bool):
+    session, now = make_session(), timezone.now()
+    runner()
+    first = order(session, created_at=now - timedelta(minutes=1))
+    if is_held:
+        runs.hold_runs([first.pk], reason="Imported.", now=now)
+    assert why(order(session, created_at=now)) == "An earlier run of its session waits, and comes first."
+    assert why(first).startswith("On hold until" if is_held else "One of these runners takes it")
+    assert why(order(make_session("ses_b"))).startswith("One of these runners takes it")
 
 
 def test_a_run_that_names_no_tag_is_not_for_a_runner_that_needs_one():

@@ -7,6 +7,7 @@ from coordinator.actions.agents import runners
 from coordinator.errors import BadRequest
 from coordinator.models import StopCommand
 from tests.runs.fleet import Fleet
+from tests.timelines import add_events, make_session
 
 
 def test_a_pending_run_is_cancelled_at_once(fleet: Fleet) -> None:
@@ -113,3 +114,93 @@ def test_a_run_without_a_runner_to_stop_it_is_stopped_at_once(fleet: Fleet) -> N
     run = fleet.running(runner, fleet.start())
     runner.delete()
     assert fleet.stop(run).status == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [("complete", "finished"), ("fail", "error"), ("stopped", "stopped")]
+)
+def test_a_cancelled_resume_leaves_the_session_as_its_latest_run_did(
+    fleet: Fleet, end: str, status: str
+) -> None:
+    runner = fleet.runner()
+    first = fleet.running(runner, fleet.start())
+    getattr(fleet, end)(runner, first)
+    for _ in range(2):
+        queued = fleet.resume(first.session_id)
+        assert fleet.status(first.session_id) == "pending"
+        fleet.stop(queued)
+        assert (fleet.fresh(queued).status, fleet.status(first.session_id)) == ("stopped", status)
+
+
+def test_a_session_waits_until_its_last_queued_resume_is_cancelled(fleet: Fleet) -> None:
+    runner = fleet.runner()
+    first = fleet.running(runner, fleet.start())
+    fleet.complete(runner, first)
+    one, other = fleet.resume(first.session_id), fleet.resume(first.session_id)
+    fleet.stop(one)
+    assert fleet.status(first.session_id) == "pending"
+    fleet.stop(other)
+    assert fleet.status(first.session_id) == "finished"
+
+
+def test_a_resume_that_was_claimed_and_never_began_leaves_the_session_as_it_was(fleet: Fleet) -> None:
+    runner = fleet.runner()
+    first = fleet.running(runner, fleet.start())
+    fleet.complete(runner, first)
+    claimed = fleet.resume(first.session_id)
+    assert fleet.poll(runner) is not None
+    fleet.stop(claimed)
+    assert fleet.status(first.session_id) == "stopping"
+    fleet.stopped(runner, claimed)
+    assert fleet.status(first.session_id) == "finished"
+
+
+def test_a_resume_that_nobody_took_leaves_the_session_in_error_also_after_a_cancelled_one(
+    fleet: Fleet,
+) -> None:
+    runner = fleet.runner()
+    first = fleet.running(runner, fleet.start())
+    fleet.complete(runner, first)
+    fleet.resume(first.session_id, additional_demands={"tags": ["nobody"]})
+    fleet.pass_time(301)
+    assert fleet.status(first.session_id) == "error"
+    fleet.stop(fleet.resume(first.session_id))
+    assert fleet.status(first.session_id) == "error"
+
+
+@pytest.mark.parametrize(
+    ("event_types", "status"),
+    [
+        (["session_start", "session_stop"], "finished"),
+        (["session_start", "session_stop", "session_start"], "stopped"),
+        ([], "stopped"),
+    ],
+)
+def test_a_cancelled_resume_of_a_session_without_runs_goes_by_its_events(
+    fleet: Fleet, event_types: list[str], status: str
+) -> None:
+    session = make_session(status=status)
+    add_events(session, [{"event_type": event_type} for event_type in event_types])
+    fleet.stop(fleet.resume(session.pk))
+    assert fleet.status(session.pk) == status
+
+
+def test_resumes_that_wait_leave_a_session_running_whose_agent_is_at_work_without_a_run(fleet: Fleet) -> None:
+    session = make_session(status="running", executor_session_id="x", hostname="vm")
+    one, other = fleet.resume(session.pk), fleet.resume(session.pk)
+    for queued in (one, other):
+        assert fleet.status(session.pk) == "running"
+        fleet.stop(queued)
+    assert fleet.status(session.pk) == "running"
+    failed = fleet.resume(session.pk)
+    fleet.pass_time(301)
+    assert (fleet.fresh(failed).status, fleet.status(session.pk)) == ("failed", "running")
+
+
+def test_stopping_a_session_whose_agent_is_at_work_without_a_run_stops_it_and_what_is_queued(
+    fleet: Fleet,
+) -> None:
+    session = make_session(status="running", executor_session_id="x")
+    queued = fleet.resume(session.pk)
+    fleet.stop_session(session.pk)
+    assert (fleet.fresh(queued).status, fleet.status(session.pk)) == ("stopped", "stopped")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from coordinator.actions import runs
@@ -9,7 +11,8 @@ from coordinator.actions.agents import runners
 from coordinator.actions.sessions import sessions
 from coordinator.errors import Conflict, NotFound, Unauthorized
 from coordinator.identity.actors import key_actor_by_name
-from coordinator.models import Runner
+from coordinator.models import Brake, Budget, Runner, UsageDay
+from coordinator.policy.limits import budgets
 from coordinator.runs.liveness import runner_stale_after
 from tests.runs.fleet import Fleet
 from tests.runs.test_events import Said
@@ -41,6 +44,66 @@ def test_waiting_for_ones_own_session_is_not_waiting_for_a_runner(fleet: Fleet) 
     fleet.complete(runner, first)
     fleet.pass_time(299)
     assert fleet.fresh(queued).status == "pending"
+
+
+def pass_time_with_heartbeats(fleet: Fleet, runner: Runner, seconds: int) -> None:
+    """Let time go by with a runner that polls every 20 seconds and gets nothing."""
+    for _ in range(seconds // 20):
+        fleet.pass_time(20)
+        runners.record_runner_heartbeat(runner.runner_id, fleet.now)
+        assert fleet.poll(runner) is None
+
+
+def put_brake_on(fleet: Fleet, reach: str, name: str = "") -> Brake:
+    return Brake.objects.create(reach=reach, name=name, set_by="user:ann", set_at=fleet.now)
+
+
+def use_up_budget(fleet: Fleet) -> None:
+    Budget.objects.create(
+        reach="everything", name="", span="day", measure="calls", amount=1.0, at_limit="hold", changed_at=fleet.now
+    )  # fmt: skip
+    UsageDay.objects.create(
+        day=budgets.installation_local_iso_date(fleet.now), session_id="ses_other", model="", agent="a", calls=1,
+        input_tokens=0, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0,
+    )  # fmt: skip
+
+
+def test_a_run_that_a_brake_keeps_from_its_runner_does_not_fail_for_want_of_one(fleet: Fleet) -> None:
+    runner, run = fleet.runner(), fleet.start(additional_demands={"hostname": "vm"})
+    brake = put_brake_on(fleet, "everything")
+    pass_time_with_heartbeats(fleet, runner, 680)
+    assert fleet.fresh(run).status == "pending"
+    Brake.objects.filter(pk=brake.pk).update(released_at=fleet.now)
+    fleet.running(runner, run)
+
+
+def test_a_run_that_a_used_up_budget_keeps_from_its_runner_does_not_fail_for_want_of_one(
+    fleet: Fleet,
+) -> None:
+    runner, run = fleet.runner(), fleet.start(additional_demands={"hostname": "vm"})
+    use_up_budget(fleet)
+    pass_time_with_heartbeats(fleet, runner, 400)
+    assert fleet.fresh(run).status == "pending"
+    Budget.objects.update(amount=2.0)
+    fleet.running(runner, run)
+
+
+@pytest.mark.parametrize(
+    ("demands", "brake"),
+    [
+        ({"tags": ["gpu"]}, ("everything", "")),  # the brake is on, and no runner has the tag
+        ({"hostname": "gone"}, ("everything", "")),  # its runner gives no sign of life
+        ({"tags": ["gpu"]}, ("host", "gone")),
+    ],
+)
+def test_a_brake_keeps_no_run_waiting_that_no_living_runner_could_take(
+    fleet: Fleet, demands: dict[str, Any], brake: tuple[str, str]
+) -> None:
+    fleet.runner("gone")
+    runner, run = fleet.runner(), fleet.start(additional_demands=demands)
+    put_brake_on(fleet, *brake)
+    pass_time_with_heartbeats(fleet, runner, 320)
+    assert (fleet.fresh(run).status, fleet.fresh(run).error) == ("failed", runs.NOBODY_CAME)
 
 
 def test_a_claimed_run_that_is_never_started_waits_again(fleet: Fleet) -> None:

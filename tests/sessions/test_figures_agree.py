@@ -192,3 +192,23 @@ def test_more_requests_than_are_shown_one_by_one_are_not_left_out(monkeypatch):
     mine.append(ask(session, "mine-2"))
     changes = load_timeline_changes("ses_a", since)
     assert changes.too_many or {row.pk for row in mine} <= set(changes.request_ids)
+
+
+def test_calls_that_name_no_tool_are_found_by_the_filter_that_counts_them():
+    session = make_session()
+    add_events(
+        session,
+        [
+            {"event_type": "pre_tool"},
+            {"event_type": "pre_tool", "tool_name": ""},
+            {"event_type": "pre_tool", "tool_name": "tool"},
+            {"event_type": "message"},
+            *called("Bash", {"command": "x"}),
+        ],
+    )
+    browser = signed_in("viewer")
+    tools = browser.get(f"/ui/sessions/{session.pk}/").context["tools"]
+    assert [(facet.key, facet.count) for facet in tools] == [("tool", 3), ("Bash", 1)]
+    for facet in tools:
+        rows = browser.get(f"/ui/sessions/{session.pk}/{facet.query}").context["rows"]
+        assert len(rows) == facet.count

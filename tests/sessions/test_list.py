@@ -10,10 +10,12 @@ from urllib.parse import urlencode
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
+from coordinator.actions.sessions import session_sums
 from coordinator.feed.reader import FeedChange
 from coordinator.live.pages import parse_requested_topics
-from coordinator.models import PermissionContext, PermissionRequest, Run
+from coordinator.models import ArchivedSession, PermissionContext, PermissionRequest, Run
 from coordinator.sessions.list_facts import load_session_list_facts
 from dashboard.lists import paginator, status_facets
 from dashboard.sessions.rows import build_session_row_fragments, build_waiting_request_count_fragments
@@ -129,6 +131,52 @@ def test_filters(viewer, query, expected):
     assert listed(viewer, query) == expected
 
 
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", {"finished": 1, "running": 1}),
+        ("?parent=ses_p", {"finished": 1, "error": 1}),
+        ("?parent=ses_p&archived=true", {"error": 1}),
+        ("?archived=true", {"error": 1}),
+        ("?parent=%25s", {}),
+    ],
+)
+def test_the_numbers_of_statuses_are_of_the_sessions_that_the_list_is_about(viewer, query, expected):
+    make_session("ses_p", status="running")
+    make_session("ses_a", parent_session_id="ses_p")
+    old = make_session("ses_b", parent_session_id="ses_p", status="error")
+    ArchivedSession.objects.create(session=old, archived_at=BEGAN, archived_by="ann")
+    statuses = viewer.get(f"/ui/sessions/{query}").context["statuses"]
+    assert {facet.word: facet.count for facet in statuses} == expected
+    for facet in statuses:
+        assert len(listed(viewer, facet.query)) == facet.count
+
+
+def test_sessions_are_found_by_how_long_ago_they_ended(viewer):
+    now = timezone.now()
+    for name, status, began_hours, ended_hours in (
+        ("ses_long", "error", 30, 1),
+        ("ses_over", "error", 30, 26),
+        ("ses_late", "finished", 2, 25),  # its agent's clock is behind
+        ("ses_live", "running", 2, 1),
+        ("ses_mute", "stopped", 3, None),
+        ("ses_dumb", "stopped", 30, None),
+    ):
+        session = make_session(name, status=status, created_at=now - timedelta(hours=began_hours))
+        if ended_hours is not None:
+            add_events(session, [{"event_type": "message", "at": now - timedelta(hours=ended_hours)}])
+    session_sums.update_due_session_figures(now)
+    assert set(listed(viewer, "?ended=24")) == {"ses_long", "ses_mute"}
+    assert listed(viewer, "?ended=2.5") == ["ses_long"]
+    assert set(listed(viewer, "?ended=9999999999")) == {
+        "ses_long",
+        "ses_over",
+        "ses_late",
+        "ses_mute",
+        "ses_dumb",
+    }
+
+
 def test_dates_are_compared_as_instants_in_whatever_form_they_stand(viewer):
     texts = {
         "ses_far": "2026-11-01T12:00:00Z",
@@ -159,6 +207,10 @@ def test_dates_are_compared_as_instants_in_whatever_form_they_stand(viewer):
         "?until=9999-12-31",
         "?since=0001-01-01",
         "?parent=a/b",
+        "?ended=x",
+        "?ended=-1",
+        "?ended=9999999999",
+        "?ended=1e300",
     ],
 )
 def test_an_odd_query_is_no_error(viewer, query):

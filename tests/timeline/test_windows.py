@@ -127,6 +127,14 @@ def test_filters_let_through_what_they_name(session, filters, expected, adopted)
         assert {event.tool_name for event in found} == {"Bash"}
 
 
+@pytest.mark.parametrize(("tool", "expected"), [("tool", [None, "", "tool"]), ("Bash", ["Bash"])])
+def test_calls_that_name_no_tool_stand_under_the_word_that_counts_them(session, tool, expected):
+    events = [{"event_type": "pre_tool", "tool_name": name} for name in (None, "", "tool", "Bash")]
+    add_events(session, [*events, said("user", "go")])
+    found = SessionTimeline(session.pk, TimelineFilters(tool=tool)).read_first_events(20).events
+    assert [event.tool_name for event in found] == expected
+
+
 def test_next_place_finds_the_errors_one_after_the_other(session):
     events = [
         event for n in range(6) for event in called("Bash", {"n": n}, error="no" if n in (2, 4) else None)

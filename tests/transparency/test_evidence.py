@@ -17,16 +17,18 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from coordinator.actions import approvals
+from coordinator.actions import approvals, runs
 from coordinator.actions.policy import grants
 from coordinator.actions.policy.tool_rules import replace_tool_rules as save_rules
+from coordinator.actions.sessions import notes
 from coordinator.actions.sessions.tool_calls import audit_policy_ruling
 from coordinator.identity.actors import person_actor, system_actor
-from coordinator.models import Agent, AuditLog, McpServer, Session
+from coordinator.models import Agent, AuditLog, McpServer, Note, Session
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.requests.approvals import canonical_json_bytes
 from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules import tool_rules
+from coordinator.runs.statuses import START
 from coordinator.transparency import keys
 from tests.approvals import factories
 from tests.guards import callers
@@ -174,3 +176,24 @@ def test_a_call_that_a_rule_decided_says_which(people: dict[str, User]) -> None:
         (told,) = json.loads(made.read("decisions.json"))
     assert told["decision"] == "denied"
     assert (told["in_force"]["rule"]["pattern"], told["in_force"]["rule"]["reason"]) == ("rm -rf", "Never.")
+
+
+def test_the_file_has_the_entries_of_the_sessions_runs_and_notes_and_of_no_other(
+    people: dict[str, User],
+) -> None:
+    now, actor = timezone.now(), person_actor(people["approver"])
+    targets = []
+    for session_id in ("ses_evidence", "ses_other"):
+        run = runs.queue_start_or_resume_run(
+            kind=START, prompt="x", session_id=session_id, actor=actor, now=now
+        )
+        note = Note.objects.create(session_id=session_id, text="x", written_at=now, written_by="approver")
+        notes.record_note_audit("NOTE_WRITTEN", note, actor, now)
+        targets.append({(run.run_id, "RUN_CREATED"), (f"note:{note.pk}", "NOTE_WRITTEN")})
+    seal()
+    with downloaded(callers.browser(people["viewer"])) as made:
+        lines = made.read("audit.ndjson").decode().splitlines()
+        proofs = [name for name in made.namelist() if name.startswith("proofs/")]
+    entries = [json.loads(line) for line in lines]
+    assert {(entry["target_id"], entry["event_type"]) for entry in entries} == targets[0]
+    assert len(proofs) == len(entries) == 2

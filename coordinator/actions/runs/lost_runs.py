@@ -8,21 +8,27 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions.runs import executors
-from coordinator.actions.runs.claiming import unclaim_run
+from coordinator.actions.runs.claiming import PendingRun, can_runner_take_run, is_run_blocked, unclaim_run
 from coordinator.actions.runs.run_state_machine import (
     NOBODY_CAME,
     UNCONFIRMED_STOP,
     filter_active_runs_of_session,
     lock_session_and_load_run,
+    runner_match_timeout,
     try_end_run,
 )
 from coordinator.errors import NotFound
-from coordinator.models import Run, Session, StopCommand
+from coordinator.models import LivingExecutor, Run, Runner, Session, StopCommand
+from coordinator.runs import offers
+from coordinator.runs.liveness import is_runner_alive
 from coordinator.runs.statuses import ACTIVE
 
 
 def fail_run_if_demands_unmet(run_id: str, now: datetime) -> bool:
-    """Fail a pending run whose demands nobody met in time; say whether that was so."""
+    """Fail a pending run whose demands nobody met in time; say whether that was so.
+
+    The time begins again for a run that only a brake or a used-up budget keeps from a runner: it waits for a person.
+    """
     with transaction.atomic():
         run, session = lock_session_and_load_run(run_id)
         overdue = isinstance(run.timeout_at, datetime) and run.timeout_at <= now
@@ -36,7 +42,31 @@ def fail_run_if_demands_unmet(run_id: str, now: datetime) -> bool:
             or earlier.exists()
         ):
             return False
+        if is_run_blocked_on_able_runner(run, now):
+            Run.objects.filter(pk=run.pk).update(timeout_at=now + runner_match_timeout())
+            return False
         return try_end_run(run, session, Run.Status.FAILED, now, error=NOBODY_CAME)
+
+
+def is_run_blocked_on_able_runner(run: Run, now: datetime) -> bool:
+    """Return whether a runner that is alive could take the pending run, and a brake or a used-up budget forbids it."""
+    alive = [runner for runner in Runner.objects.all() if is_runner_alive(runner, now)]
+    keeper = LivingExecutor.objects.filter(pk=run.session_id).values_list("runner_id", flat=True).first()
+    offered = offers.load_offers_by_runner_id(runner.pk for runner in alive)
+    ordered_with = getattr(run, "ordered_with", None)
+    pending = PendingRun(
+        run.run_id,
+        run.demands,
+        run.agent_name,
+        run.project_dir,
+        ordered_with.parameters if ordered_with is not None else None,
+    )
+    return any(
+        keeper in {None, runner.pk}
+        and can_runner_take_run(runner, offered.get(runner.pk), pending)
+        and is_run_blocked(run, runner, now)
+        for runner in alive
+    )
 
 
 def complete_run_of_finished_session(run_id: str, now: datetime) -> bool:

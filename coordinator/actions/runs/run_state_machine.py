@@ -40,7 +40,7 @@ from coordinator.models import (
     StopCommand,
 )
 from coordinator.runs import demands
-from coordinator.runs.statuses import ACTIVE, OPEN, RESUME, STOP_EVENTS
+from coordinator.runs.statuses import ACTIVE, OPEN, OVER, RESUME, START_EVENTS, STOP_EVENTS
 from coordinator.secrets.masking import mask_secrets_in_value
 from coordinator.sessions.results import load_session_result
 
@@ -122,7 +122,7 @@ def try_end_run(run: Run, session: Session, status: str, now: datetime, *, error
 
     Its prompt, parameters and error are masked: while it lasted, its runner needed them as they were written.
     """
-    started_at = run.started_at
+    before, started_at = run.status, run.started_at
     texts = {"prompt": mask_secrets_in_value(run.prompt), "error": mask_secrets_in_value(error)}
     if not transition_run(run, status, completed_at=now, **texts):
         return False
@@ -131,7 +131,7 @@ def try_end_run(run: Run, session: Session, status: str, now: datetime, *, error
     StopCommand.objects.filter(run_id=run.run_id).delete()
     if not LivingExecutor.objects.filter(pk=session.session_id).exists():
         session_keys.end_session_key(session.session_id, ENDED[status], now)
-    update_session_after_run(session, status)
+    update_session_after_run(run, session, before)
     if status == Run.Status.COMPLETED:
         add_missing_run_end_event(run, now, since=started_at, reason="completed")
     restart_pending_run_timeouts(session.session_id, now)
@@ -157,14 +157,42 @@ def mask_stored_run_parameters(run: Run) -> None:
         ordered_with.save(update_fields=["parameters"])
 
 
-def update_session_after_run(session: Session, status: str) -> None:
-    """Let the session say how its run ended, unless another is at work or waits, or its process lives on."""
+def update_session_after_run(run: Run, session: Session, before: str) -> None:
+    """Let the session say how its run ended, unless another is at work or waits, or its process lives on.
+
+    `before` is what the run was. A resume that was stopped before it began leaves the session as it was. A run that was
+    pending leaves a session running whose agent is at work without a run, as in a terminal.
+    """
     if filter_active_runs_of_session(session.session_id).exists():
         return
+    if before == Run.Status.PENDING and session.status == Session.Status.RUNNING:
+        return
     waits = Run.objects.filter(session_id=session.session_id, status=Run.Status.PENDING).exists()
-    lives_on = LivingExecutor.objects.filter(pk=session.session_id).exists()
-    afterwards = Session.Status.IDLE if lives_on else AFTERWARDS[status]
-    set_session_status(session, Session.Status.PENDING if waits else afterwards)
+    afterwards: str = AFTERWARDS[run.status]
+    if waits:
+        afterwards = Session.Status.PENDING
+    elif LivingExecutor.objects.filter(pk=session.session_id).exists():
+        afterwards = Session.Status.IDLE
+    elif run.type == RESUME and run.status == Run.Status.STOPPED and run.started_at is None:
+        afterwards = load_session_status_before_run(run)
+    set_session_status(session, afterwards)
+
+
+def load_session_status_before_run(run: Run) -> str:
+    """Return what the session of a resume that never began was before, as far as it can be told.
+
+    Its latest run that began or failed says it, else its latest start or end among its events. A session in which
+    nothing has ended is stopped.
+    """
+    others = Run.objects.filter(session_id=run.session_id, status__in=OVER).exclude(
+        status=Run.Status.STOPPED, started_at__isnull=True
+    )
+    last = others.order_by("-created_at", "-run_id").values_list("status", flat=True).first()
+    if last is not None:
+        return AFTERWARDS[last]
+    lifecycle = Event.objects.filter(session_id=run.session_id, event_type__in=(*START_EVENTS, *STOP_EVENTS))
+    newest = lifecycle.order_by("-id").values_list("event_type", flat=True).first()
+    return Session.Status.FINISHED if newest in STOP_EVENTS else Session.Status.STOPPED
 
 
 def restart_pending_run_timeouts(session_id: str, now: datetime) -> None:
@@ -220,7 +248,7 @@ def resume_parent_with_callbacks(parent: Session, now: datetime) -> Run | None:
 def create_pending_run(
     session: Session, *, kind: str, additional_demands: dict[str, Any] | None, now: datetime, **fields: Any
 ) -> Run:
-    """Add a pending run to `session`, whose lock is held, and let an idle session say that it waits."""
+    """Add a pending run to `session`, whose lock is held. A session that is not at work says that it waits."""
     run_demands = demands.merge_run_demands_by_precedence(
         session_affinity_demands(session) if kind == RESUME else None,
         find_blueprint_demands(fields["agent_name"]),
@@ -239,7 +267,9 @@ def create_pending_run(
     )
     if parameters is not None:
         RunParameters.objects.create(run=run, parameters=parameters)
-    if not filter_active_runs_of_session(session.session_id).exists():
+    # An agent may be at work without a run: in a terminal, say.
+    is_at_work = session.status == Session.Status.RUNNING
+    if not is_at_work and not filter_active_runs_of_session(session.session_id).exists():
         set_session_status(session, Session.Status.PENDING)
     return run
 

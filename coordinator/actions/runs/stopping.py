@@ -107,8 +107,12 @@ def request_session_stop(session_id: str, *, actor: Actor, now: datetime) -> Sto
         # Those that wait go first, so that the end of the one at work does not let one of them begin.
         open_runs.sort(key=lambda run: run.status != Run.Status.PENDING)
         stops = [stop_locked_run(run, session, now) for run in open_runs]
-        if living is not None and not filter_active_runs_of_session(session_id).exists():
+        is_run_active = filter_active_runs_of_session(session_id).exists()
+        if living is not None and not is_run_active:
             return stop_idle_session_process(session, living, now)
+        # Its agent is at work without a run, and nothing else ends it here.
+        if session.status == Session.Status.RUNNING and not is_run_active:
+            set_session_status(session, Session.Status.STOPPED)
         return stops[-1]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.db.models import Count, QuerySet
 
 from coordinator.models import Event
-from coordinator.sessions.timeline.reading import CALL_STARTS, CATEGORIES
+from coordinator.sessions.timeline.reading import CALL_STARTS, CATEGORIES, UNNAMED_TOOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,11 @@ def load_session_event_counts(session_id: str) -> SessionEventCounts:
     ends: dict[str, int] = {}
     for (event_type, tool_name), number in numbers.items():
         categories[category_of.get(event_type, "other")] += number
+        tool = tool_name or UNNAMED_TOOL
         if event_type == CALL_STARTS:
-            tools[tool_name or "tool"] = tools.get(tool_name or "tool", 0) + number
+            tools[tool] = tools.get(tool, 0) + number
         elif event_type in CATEGORIES["calls"]:
-            ends[tool_name or "tool"] = ends.get(tool_name or "tool", 0) + number
+            ends[tool] = ends.get(tool, 0) + number
     # Some programs report only the ends of a tool's calls.
     tools = ends | tools
     return SessionEventCounts(

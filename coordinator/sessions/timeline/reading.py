@@ -35,6 +35,7 @@ ROOM_PER_WINDOW = 6_000_000
 LAST_INSTANT = 2**62
 
 CALL_STARTS, CALL_ENDS = "pre_tool", "post_tool"
+UNNAMED_TOOL = "tool"  # what counts and filters call the tool of a call that names none
 # What a reader can filter a timeline by, with the event types of each category; all others are `other`.
 CATEGORIES: dict[str, tuple[str, ...]] = {
     "messages": ("message", "result"),
@@ -138,7 +139,7 @@ class TimelineFilters:
         if self.categories:
             events = events.filter(event_category_condition(self.categories))
         if self.tool:
-            events = events.filter(event_type__in=CATEGORIES["calls"], tool_name=self.tool)
+            events = events.filter(tool_condition(self.tool), event_type__in=CATEGORIES["calls"])
         if self.errors:
             events = events.filter(error__isnull=False)
         if self.found_ids is not None:
@@ -365,6 +366,12 @@ def event_category_condition(categories: tuple[str, ...]) -> Q:
             event_type__in=[word for category_types in CATEGORIES.values() for word in category_types]
         )
     return condition
+
+
+def tool_condition(tool: str) -> Q:
+    """Return the condition for events of a tool's calls; UNNAMED_TOOL stands for those that name no tool, too."""
+    named = Q(tool_name=tool)
+    return named | Q(tool_name__isnull=True) | Q(tool_name="") if tool == UNNAMED_TOOL else named
 
 
 def build_timeline_event(row: tuple[Any, ...]) -> TimelineEvent:

@@ -97,16 +97,10 @@ def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
     if wants_fragment(request):
         return render(request, "sessions/_results.html", context)
     query = request.GET
-    condition = "{}EXISTS (SELECT 1 FROM sbx_archived_sessions a WHERE a.session_id = sessions.session_id)"
     context |= {
         "followed": session_ids_to_follow_live([*context["pinned_rows"], *context["rows"]]),
         "parent_title": titles.load_session_title(query.get("parent", "")),
-        "statuses": load_status_facets(
-            "sessions",
-            STATUSES,
-            query,
-            condition.format("" if narrowed.should_list_only_archived else "NOT "),
-        ),
+        "statuses": load_status_facets("sessions", STATUSES, query, *counted_sessions_sql(narrowed)),
         "kept": query_pairs_of_named_fields(query, *PRESERVED_FIELDS),
         "switches": [
             build_filter_toggle(query, "waiting", "Waiting for a person", "approvals"),
@@ -126,6 +120,19 @@ def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
         "here": query.urlencode(),
     }
     return render(request, "sessions/list.html", context)
+
+
+def counted_sessions_sql(narrowed: SessionFilter) -> tuple[str, list[str]]:
+    """Return SQL for the sessions that the status filters count, and its parameters.
+
+    They are those of the archive, those that are not archived, or all children of the session in `parent`.
+    """
+    archived = "EXISTS (SELECT 1 FROM sbx_archived_sessions a WHERE a.session_id = sessions.session_id)"
+    parent = narrowed.form.cleaned_data.get("parent")
+    if not parent:
+        return archived if narrowed.should_list_only_archived else f"NOT {archived}", []
+    of_parent = "parent_session_id = %s"
+    return f"{of_parent} AND {archived}" if narrowed.should_list_only_archived else of_parent, [parent]
 
 
 def filter_sessions_and_build_context(request: HtmxHttpRequest) -> tuple[SessionFilter, dict[str, Any]]:
