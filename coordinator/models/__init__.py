@@ -9,6 +9,7 @@ from coordinator.models.brakes import Brake
 from coordinator.models.budgets import Budget, BudgetMark, SessionOwner
 from coordinator.models.call_limits import (
     CachedResult,
+    CacheGeneration,
     McpCallLimit,
     McpCallRate,
     McpCircuitBreaker,
@@ -139,6 +140,7 @@ __all__ = [
     "Brake",
     "Budget",
     "BudgetMark",
+    "CacheGeneration",
     "CachedResult",
     "Callback",
     "Capability",

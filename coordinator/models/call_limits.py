@@ -94,7 +94,8 @@ class McpCircuitBreaker(models.Model):
 class StoredResult(models.Model):
     """The rest of a result that was longer than its limit, for the key and the agent that called.
 
-    `content` is sealed. `part_bytes` is how much of it is read at once.
+    `content` is sealed, and so are the call's `arguments`; NULL: they are not known, or it was no call of a tool.
+    `part_bytes` is how much of the content is read at once.
     """
 
     id = models.TextField(primary_key=True)
@@ -102,6 +103,7 @@ class StoredResult(models.Model):
     tool_name = models.TextField()
     agent_id = models.TextField()
     key_id = models.BigIntegerField()
+    arguments = models.TextField(null=True, blank=True)
     content = models.TextField()
     size = models.BigIntegerField()
     part_bytes = models.IntegerField()
@@ -141,6 +143,24 @@ class CachedResult(models.Model):
 
     def __str__(self) -> str:
         return f"cached result of {self.tool_name} of {self.server_id}"
+
+
+class CacheGeneration(models.Model):
+    """How often cached results of a server were deleted. Without a row: never.
+
+    The result of a call that was sent before the last deletion is not cached: it may be from before a change.
+    """
+
+    server_id = models.TextField(primary_key=True)
+    deletions = models.BigIntegerField()
+
+    class Meta:
+        db_table = "mcp_cache_generations"
+        verbose_name = "generation of cached results"
+        verbose_name_plural = "generations of cached results"
+
+    def __str__(self) -> str:
+        return f"generation {self.deletions} of cached results of {self.server_id}"
 
 
 class McpResultMark(models.Model):

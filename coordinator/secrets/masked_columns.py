@@ -39,6 +39,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "Change": {NAMES: "topic key parent op"},
     "ChatAttachment": {NAMES: "id filename mime_type storage_type disk_path"},
     "ChatBranch": {NAMES: "parent_id"},
+    "CacheGeneration": {NAMES: "server_id"},
     "CachedResult": {NAMES: "server_id tool_name agent_id", OURS: "key scope content"},  # sealed
     "ChatMessage": {SHOWN_MASKED: "content metadata", NAMES: "id user_id source"},  # an agent's own: masked
     "ConnectCode": {NAMES: "key_name agent_id used_from", OURS: "code_hash"},
@@ -146,7 +147,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "SessionWriter": {NAMES: "writer"},
     "SetupToken": {OURS: "token_hash"},
     "StopCommand": {NAMES: "runner_id run_id session_id"},
-    "StoredResult": {NAMES: "id server_id tool_name agent_id", OURS: "content"},  # sealed
+    "StoredResult": {NAMES: "id server_id tool_name agent_id", OURS: "content arguments"},  # sealed
     "StoredFile": {OURS: "place sha256 proven"},
     "ToolCollection": {NAMES: "name tools changed_by", PEOPLE: "description"},
     "ToolRule": {

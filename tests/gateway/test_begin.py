@@ -585,7 +585,7 @@ def test_a_task_is_its_caller_s(other: dict[str, Any]) -> None:
 @pytest.mark.parametrize("other", [{"key_id": 2}, {"agent_id": "agent.two"}])
 def test_a_call_beside_its_agent_is_its_caller_s(other: dict[str, Any]) -> None:
     this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_local=True)
-    gateway_calls.begin_local_call(this, now=NOW)
+    gateway_calls.begin_local_call_or_return_denial(this, now=NOW)
     own = {"key_id": 1, "agent_id": "agent.one"}
     with pytest.raises(NotFound):
         gateway_calls.require_and_end_local_call("sbx-1", **own | other, now=NOW)
@@ -607,11 +607,11 @@ def test_an_approval_begins_no_waiting_call_of_another_beside(other: dict[str, A
 
 def test_an_id_beside_an_agent_is_one_call_s() -> None:
     this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_local=True)
-    gateway_calls.begin_local_call(this, now=NOW)
-    gateway_calls.begin_local_call(this, now=NOW)
+    gateway_calls.begin_local_call_or_return_denial(this, now=NOW)
+    gateway_calls.begin_local_call_or_return_denial(this, now=NOW)
     other = replace(this, binding=binding(arguments_digest=hash_raw_call_arguments(b"{}")))
     with pytest.raises(Conflict):
-        gateway_calls.begin_local_call(other, now=NOW)
+        gateway_calls.begin_local_call_or_return_denial(other, now=NOW)
 
 
 def test_a_cancelled_call_is_not_asked_about_again() -> None:

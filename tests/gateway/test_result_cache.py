@@ -454,7 +454,7 @@ def test_the_newest_results_of_a_server_are_stored_each_once_and_old_ones_are_de
     now = datetime(2026, 11, 28, tzinfo=UTC)
 
     def store(call: CachedCall, result: bytes, at: datetime) -> None:
-        result_cache.store_cached_result(call, result_cache.NO_SIGN_IN, result, answered_at=at, now=at)
+        result_cache.store_cached_result(call, CacheLookup("none"), result, answered_at=at, now=at)
 
     for number in range(5):
         store(stored_call(question=b"%d" % number), b"{}", now + timedelta(seconds=number))
@@ -469,7 +469,9 @@ def test_the_newest_results_of_a_server_are_stored_each_once_and_old_ones_are_de
     assert result_cache.find_cached_call_result(stored_call("other", scope="later"), at) == CacheLookup(
         "none"
     )
-    result_cache.store_cached_result(stored_call("third"), "of ada", b"{}", answered_at=now, now=now)
+    result_cache.store_cached_result(
+        stored_call("third"), CacheLookup("of ada"), b"{}", answered_at=now, now=now
+    )
     assert not CachedResult.objects.filter(server_id="third").exists()
 
 
@@ -492,7 +494,7 @@ def test_housekeeping_deletes_results_that_are_too_old_and_those_from_before_a_c
         stored_call("gone"),
     ]
     for cached in calls:
-        result_cache.store_cached_result(cached, "none", b"{}", answered_at=now, now=now)
+        result_cache.store_cached_result(cached, CacheLookup("none"), b"{}", answered_at=now, now=now)
     gateway_upkeep.clean_gateway_tables(now)
     assert [row.scope for row in CachedResult.objects.all()] == [calls[0].scope]
     assert result_cache.list_valid_cached_results("files", now)

@@ -63,6 +63,36 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "stored results: judged without arguments",
+        "coordinator/edge/gateway/stored_results.py",
+        "inner, name, arguments, session_id",
+        "inner, name, {}, session_id",
+        (
+            "tests/gateway/test_limits_between_calls.py::test_the_rest_of_a_result_that_a_rule_denies_for_its_arguments"
+            "_is_not_read",
+        ),
+    ),
+    Mutant(
+        "local calls: an approval is left",
+        "coordinator/actions/mcp/gateway_calls.py",
+        "outcome = consume_verdict_of_allowed_call(question, request, now)",
+        "pass",
+        (
+            "tests/gateway/test_local_approvals.py::test_an_approval_is_not_left_for_another_call_once_policy_allows"
+            "_this_one",
+        ),
+    ),
+    Mutant(
+        "circuit breaker: another call's trial is freed",
+        "coordinator/actions/mcp/call_limits.py",
+        "pk=server_id, trial_until=trial_until)",
+        "pk=server_id)",
+        (
+            "tests/gateway/test_limits_between_calls.py::test_of_all_calls_one_tries_the_server_and_the_others_use_up"
+            "_no_rate",
+        ),
+    ),
+    Mutant(
         "cached results: another agent's",
         "coordinator/mcp/gateway/cached_results.py",
         "self.server_id, self.tool, self.agent_id, sign_in]",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 
@@ -14,6 +16,7 @@ from coordinator.actions.mcp import result_cache
 from coordinator.actions.upkeep.excess_rows import delete_excess_rows
 from coordinator.errors import NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, require_actor_not_api_key, system_actor
+from coordinator.lib import json_bounds
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CircuitBreaker
 from coordinator.mcp.gateway.limited_results import MAX_RESULT_BYTES, MIN_RESULT_BYTES
 from coordinator.models import McpCallLimit, McpCallRate, McpCircuitBreaker, McpServer, McpTool, StoredResult
@@ -27,9 +30,13 @@ MAX_CALLS_PER_MINUTE = 100_000
 MAX_CACHE_SECONDS = 86_400
 MAX_BREAKER_FAILURES, MAX_BREAKER_SECONDS = 1_000, 86_400
 MINUTE = 60.0
+MAX_SECONDS_UNCOUNTED = (
+    10.0  # a call counts at the time at which it came, at most so long before it is counted
+)
 STORED_FOR = timedelta(days=1)
 MAX_STORED_PER_AGENT = 100  # results; the oldest go first
 SEALED_AS = "rest of an MCP result"
+SEALED_ARGUMENTS_AS = "arguments of a cut MCP result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,43 +133,66 @@ def validate_call_limits(tool_name: str, new: CallLimitSettings) -> None:
         raise UnprocessableRequest("A circuit breaker is set for the whole server.")
 
 
-def count_call_at_rates_or_find_full(
-    server_id: str, rates: Mapping[str, int], now: datetime
-) -> tuple[str, float] | None:
-    """Count a call at the rates of its server and its tool; return which is used up, and for how many seconds.
+@dataclass(frozen=True, slots=True)
+class CallRefusal:
+    """Why a call is not sent: a rate is used up for so many seconds, or else another call tries the server."""
 
-    Then it counts at none of them, as it is not sent.
+    full_rate: str | None = None  # of which tool, or WHOLE_SERVER
+    retry_seconds: float = 0.0
+
+
+def admit_call_or_find_refusal(
+    server_id: str, rates: Mapping[str, int], trial_until: datetime | None, now: datetime
+) -> CallRefusal | None:
+    """Count a call at the rates of its server and its tool; return why it is not sent, or None where it is.
+
+    With `trial_until` it also becomes the one call that is tried until then, as its server's circuit breaker was open.
+    A call that is not sent counts at no rate.
     """
     with transaction.atomic():
+        rows = []
         for tool_name, calls_per_minute in sorted(rates.items()):
-            wait = count_call_or_retry_seconds(server_id, tool_name, calls_per_minute, now)
-            if wait > 0:
-                transaction.set_rollback(True)
-                return tool_name, wait
+            row = lock_rate_clipping_future(server_id, tool_name, now)
+            retry_seconds = add_call_or_find_retry_seconds(row, calls_per_minute, now)
+            if retry_seconds > 0:
+                return CallRefusal(tool_name, retry_seconds)
+            rows.append(row)
+        if trial_until is not None and not claim_breaker_trial(server_id, trial_until, now):
+            return CallRefusal()
+        for row in rows:
+            row.save(update_fields=["used_until"])
     return None
 
 
-def count_call_or_retry_seconds(
-    server_id: str, tool_name: str, calls_per_minute: int, now: datetime
-) -> float:
-    """Count a call; return 0, or the seconds after which it may be tried again where the rate is used up.
+def lock_rate_clipping_future(server_id: str, tool_name: str, now: datetime) -> McpCallRate:
+    """Return a rate's row, locked. One that is used up for longer than a minute is corrected and saved.
+
+    It is, where the clock was set back. A few seconds more are left: another call was counted sooner than this one.
+    """
+    row, _ = McpCallRate.objects.select_for_update().get_or_create(
+        server_id=server_id, tool_name=tool_name, defaults={"used_until": 0.0}
+    )
+    latest = now.timestamp() + MINUTE
+    if row.used_until > latest + MAX_SECONDS_UNCOUNTED:
+        row.used_until = latest
+        row.save(update_fields=["used_until"])
+    return row
+
+
+def add_call_or_find_retry_seconds(row: McpCallRate, calls_per_minute: int, now: datetime) -> float:
+    """Add a call to a rate's unsaved row; return 0, or the seconds after which it may be tried again.
 
     Each call moves the row's time on by its share of a minute, none further than a minute ahead.
     """
     seconds = now.timestamp()
-    with transaction.atomic():
-        row, _ = McpCallRate.objects.select_for_update().get_or_create(
-            server_id=server_id, tool_name=tool_name, defaults={"used_until": 0.0}
-        )
-        used_until = max(row.used_until, seconds) + MINUTE / calls_per_minute
-        if used_until - seconds > MINUTE + 0.001:
-            return used_until - seconds - MINUTE
-        row.used_until = used_until
-        row.save(update_fields=["used_until"])
+    used_until = max(row.used_until, seconds) + MINUTE / calls_per_minute
+    if used_until - seconds > MINUTE + 0.001:
+        return used_until - seconds - MINUTE
+    row.used_until = used_until
     return 0.0
 
 
-def claim_breaker_trial(server_id: str, lasts: timedelta, now: datetime) -> bool:
+def claim_breaker_trial(server_id: str, trial_until: datetime, now: datetime) -> bool:
     """Take the one call that is tried once an open breaker's time is over; False where another call is it.
 
     True also where the breaker closed meanwhile.
@@ -173,9 +203,14 @@ def claim_breaker_trial(server_id: str, lasts: timedelta, now: datetime) -> bool
             return True
         if row.open_until > now or (isinstance(row.trial_until, datetime) and row.trial_until > now):
             return False
-        row.trial_until = now + lasts
+        row.trial_until = trial_until
         row.save(update_fields=["trial_until"])
     return True
+
+
+def free_breaker_trial(server_id: str, trial_until: datetime) -> None:
+    """Let another call try the server: the one that was tried until then has shown nothing."""
+    McpCircuitBreaker.objects.filter(pk=server_id, trial_until=trial_until).update(trial_until=None)
 
 
 def record_failure_for_breaker(server_id: str, breaker: CircuitBreaker, problem: str, now: datetime) -> None:
@@ -254,16 +289,24 @@ def store_result_remainder(
     *,
     server_id: str,
     tool_name: str,
+    arguments: Any,
     part_bytes: int,
     now: datetime,
 ) -> None:
-    """Store the rest of a result for a day; the oldest of the agent's go where it has too many."""
+    """Store the rest of a result for a day; the oldest of the agent's go where it has too many.
+
+    `arguments` are those of the tool's call.
+    """
+    is_call = tool_name != WHOLE_SERVER
     StoredResult.objects.create(
         id=stored_id,
         server_id=server_id,
-        tool_name=tool_name if tool_name != WHOLE_SERVER else "",
+        tool_name=tool_name if is_call else "",
         agent_id=owner.agent_id,
         key_id=owner.key_id,
+        arguments=seal_for_purpose(SEALED_ARGUMENTS_AS, json.dumps(arguments).encode()).decode()
+        if is_call
+        else None,
         content=seal_for_purpose(SEALED_AS, content.encode("utf-8", "surrogatepass")).decode(),
         size=len(content),
         part_bytes=part_bytes,
@@ -285,6 +328,15 @@ def find_stored_result(stored_id: str, owner: ResultOwner, now: datetime) -> Sto
 def decrypt_stored_result(row: StoredResult) -> str:
     """Return a stored result's text. Raises ValueError where it cannot be opened any more."""
     return unseal_for_purpose(SEALED_AS, row.content.encode()).decode("utf-8", "surrogatepass")
+
+
+def decrypt_stored_arguments(row: StoredResult) -> Any:
+    """Return the arguments of the call whose result is stored; none where they are not known or cannot be opened."""
+    try:
+        arguments = unseal_for_purpose(SEALED_ARGUMENTS_AS, (row.arguments or "").encode())
+        return json_bounds.load_bounded_json(arguments)
+    except ValueError:
+        return {}
 
 
 def delete_expired_stored_results(now: datetime) -> None:

@@ -54,6 +54,7 @@ LOCAL_CALL_TTL = timedelta(days=1)  # in which the end of a local call must be r
 LOCAL_WAIT_TTL = timedelta(minutes=2)
 DENIED = "TOOL_CALL_DENIED"
 CANCELLED_BY_CLIENT = "The client cancelled the call."
+ALLOWED_BY_NOW = "The policy allows the call by now."
 LONGEST_RESULT = 4 * 1024 * 1024  # bytes that are kept
 STARTS_WITHIN = timedelta(seconds=75)  # for reaching its server, which may have to be started
 ENDS_WITHIN = timedelta(seconds=15)  # for writing down how it ended
@@ -489,17 +490,26 @@ def close_request_allowed_by_policy(
         if original_question.binding.approval_question_digest != key:
             return QuestionOutcome.ANOTHER, request
         if rules.current_request_state(request, now).waiting:
-            closing_reason = "The policy allows the call by now."
-            approvals.withdraw_request(request_id, actor=attempt.binding.by, reason=closing_reason, now=now)
+            approvals.withdraw_request(request_id, actor=attempt.binding.by, reason=ALLOWED_BY_NOW, now=now)
             return QuestionOutcome.CLOSED, request
-        context = rules.request_context(request)
-        is_denied = request.status == PermissionRequest.Status.DENIED
-        is_untold = is_denied and context is not None and context.used_at is None
-        if not is_untold and rules.single_use_valid_until(request, now) is None:
-            return QuestionOutcome.OVER, request
-        if not consume_call_approval(original_question, request_id, now):
-            return QuestionOutcome.OVER, request
-    return QuestionOutcome.DENIED if is_denied else QuestionOutcome.CLOSED, request
+        return consume_verdict_of_allowed_call(original_question, request, now), request
+
+
+def consume_verdict_of_allowed_call(
+    original_question: CallAttempt, request: PermissionRequest, now: datetime
+) -> QuestionOutcome:
+    """Take a person's verdict about a call that policy allows by now, so that no other call has it.
+
+    Return CLOSED for an approval, DENIED for a denial that was not sent yet, and OVER where there is neither.
+    """
+    context = rules.request_context(request)
+    is_denied = request.status == PermissionRequest.Status.DENIED
+    is_untold = is_denied and context is not None and context.used_at is None
+    if not is_untold and rules.single_use_valid_until(request, now) is None:
+        return QuestionOutcome.OVER
+    if not consume_call_approval(original_question, request.request_id, now):
+        return QuestionOutcome.OVER
+    return QuestionOutcome.DENIED if is_denied else QuestionOutcome.CLOSED
 
 
 def build_original_call_binding(binding: CallBinding, request: PermissionRequest) -> CallBinding:
@@ -665,32 +675,67 @@ def cancel_local_call_before_start(
     return None
 
 
-def delete_waiting_local_call(attempt: CallAttempt, *, allowed: bool = False, now: datetime) -> None:
-    """Delete a local call's waiting row; where policy has `allowed` it by now, close its request too."""
-    waits = filter_local_calls(GatewayCall.objects.filter(pk=attempt.call_id, state=CallState.WAITING))
-    for call in waits.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id):
-        GatewayCall.objects.filter(pk=call.pk, state=CallState.WAITING).delete()
-        if allowed:
-            close_request_if_unawaited(call, attempt.binding.by, "The policy allows the call by now.", now)
+def delete_waiting_local_call(attempt: CallAttempt) -> None:
+    """Delete a local call's waiting row."""
+    filter_waiting_local_calls(attempt).delete()
 
 
-def begin_local_call(attempt: CallAttempt, *, now: datetime) -> None:
-    """Note that an allowed call is sent by its agent's own machine; once, where it asks again. Raises Conflict."""
-    delete_waiting_local_call(attempt, allowed=True, now=now)
+def filter_waiting_local_calls(attempt: CallAttempt) -> QuerySet[GatewayCall]:
+    """Return the waiting row of a local call of this caller, if it has one."""
+    own = {"key_id": attempt.binding.key_id, "agent_id": attempt.binding.agent_id}
+    return filter_local_calls(GatewayCall.objects.filter(pk=attempt.call_id, state=CallState.WAITING, **own))
+
+
+def begin_local_call_or_return_denial(attempt: CallAttempt, *, now: datetime) -> PermissionRequest | None:
+    """Note that an allowed call is sent by its agent's own machine; once, where it asks again. Raises Conflict.
+
+    A question about it is closed. Where a person denied it meanwhile, it is not begun: that request is returned.
+    """
     running = {
         "state": CallState.RUNNING,
         "started_at": now,
         "run_until": now + LOCAL_CALL_TTL,
         "delivered_at": now,
     }
-    try:
-        with transaction.atomic():
-            build_gateway_call(attempt.call_id, attempt.binding, attempt.origin, now, **running).save(
-                force_insert=True
-            )
-    except IntegrityError:
-        if not is_local_call_begun(attempt):
-            raise Conflict("This call has ended already, or its id is another call's.") from None
+    with transaction.atomic():
+        denied = close_question_of_allowed_local_call(attempt, now)
+        if denied is not None:
+            return denied
+        try:
+            with transaction.atomic():
+                build_gateway_call(attempt.call_id, attempt.binding, attempt.origin, now, **running).save(
+                    force_insert=True
+                )
+        except IntegrityError:
+            if not is_local_call_begun(attempt):
+                raise Conflict("This call has ended already, or its id is another call's.") from None
+    return None
+
+
+def close_question_of_allowed_local_call(attempt: CallAttempt, now: datetime) -> PermissionRequest | None:
+    """Close the question about a local call that policy allows by now, and delete the call's waiting row.
+
+    The card is closed, unless another call of the same waits for it. A verdict is taken, so that no other call has it.
+    Return the request where that is a denial.
+    """
+    own = filter_waiting_local_calls(attempt)
+    call = own.first()
+    if call is None:
+        return None
+    outcome, request = QuestionOutcome.OVER, None
+    with transaction.atomic():
+        with suppress(NotFound):  # it was deleted
+            request = rows.lock_permission_request(call.request_id or "")
+        if request is not None:
+            question = replace(attempt, binding=build_original_call_binding(attempt.binding, request))
+            if question.binding.approval_question_digest == call.call_key:
+                outcome = consume_verdict_of_allowed_call(question, request, now)
+        if not own.delete()[0]:  # another line of the same call was faster
+            transaction.set_rollback(True)
+            return None
+        if request is not None and rules.current_request_state(request, now).waiting:
+            close_request_if_unawaited(call, attempt.binding.by, ALLOWED_BY_NOW, now)
+    return request if outcome is QuestionOutcome.DENIED else None
 
 
 def is_local_call_begun(attempt: CallAttempt) -> bool:

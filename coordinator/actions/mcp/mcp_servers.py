@@ -20,6 +20,7 @@ from coordinator.mcp.servers import names
 from coordinator.models import (
     AcceptedOnlyServer,
     CachedResult,
+    CacheGeneration,
     Grant,
     McpCallLimit,
     McpCallRate,
@@ -48,6 +49,7 @@ SERVER_PARTS = (
     McpCircuitBreaker,
     StoredResult,
     CachedResult,
+    CacheGeneration,
     McpResultHost,
     McpHostLearning,
     McpResultMark,

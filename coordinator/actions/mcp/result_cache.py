@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -20,7 +20,7 @@ from coordinator.mcp.gateway.cached_results import (
 from coordinator.mcp.gateway.servers import load_upstream_server
 from coordinator.mcp.servers import sign_ins
 from coordinator.mcp.servers.sign_ins import SignInNeeded
-from coordinator.models import CachedResult, McpAccessToken, McpAuthorization, McpServer
+from coordinator.models import CachedResult, CacheGeneration, McpAccessToken, McpAuthorization, McpServer
 from coordinator.secrets.sealing import seal_for_purpose, unseal_for_purpose
 
 ONLY_PEOPLE = "An API key cannot empty the cache. A person must sign in to do it."
@@ -32,11 +32,15 @@ NO_SIGN_IN = "none"  # as whose sign-in goes with a call where nobody signs in
 
 @dataclass(frozen=True, slots=True)
 class CacheLookup:
-    """What the cache has for a call. `result` is None where it has none. `sign_in` is whose sign-in goes with it."""
+    """What the cache has for a call. `result` is None where it has none. `sign_in` is whose sign-in goes with it.
+
+    `generation` is how often the server's results were deleted before.
+    """
 
     sign_in: str
     result: bytes | None = None
     age_seconds: int = 0
+    generation: int = 0
 
 
 def find_cached_call_result(call: CachedCall, now: datetime) -> CacheLookup | None:
@@ -45,20 +49,23 @@ def find_cached_call_result(call: CachedCall, now: datetime) -> CacheLookup | No
         sign_in, is_signed_in = sign_in_and_whether_valid(call, now)
     except SignInNeeded:
         return None
+    generation = CacheGeneration.objects.filter(pk=call.server_id).values_list("deletions", flat=True).first()
+    missing = CacheLookup(sign_in, generation=generation or 0)
     if not is_signed_in:
-        return CacheLookup(sign_in)
+        return missing
     row = CachedResult.objects.filter(
         key=call.build_cache_key(sign_in),
         expires_at__gt=now,
         answered_at__gt=now - timedelta(seconds=call.seconds),
     ).first()
     if row is None or not isinstance(row.answered_at, datetime):
-        return CacheLookup(sign_in)
+        return missing
     try:
         content = unseal_for_purpose(SEALED_AS, row.content.encode())
     except ValueError:  # the secret key is another one by now
-        return CacheLookup(sign_in)
-    return CacheLookup(sign_in, content, max(0, round((now - row.answered_at).total_seconds())))
+        return missing
+    age_seconds = max(0, round((now - row.answered_at).total_seconds()))
+    return replace(missing, result=content, age_seconds=age_seconds)
 
 
 def sign_in_and_whether_valid(call: CachedCall, now: datetime) -> tuple[str, bool]:
@@ -90,21 +97,22 @@ def record_cached_answer(
 
 
 def store_cached_result(
-    call: CachedCall, sign_in: str, result: bytes, *, answered_at: datetime, now: datetime
+    call: CachedCall, lookup: CacheLookup, result: bytes, *, answered_at: datetime, now: datetime
 ) -> None:
     """Store a result for as long as it may be answered again; the oldest of its server go where it has too many.
 
-    `answered_at` is when the call was sent: what the server changed meanwhile counts as changed after it. Nothing is
-    stored where another sign-in goes with the agent's calls by now.
+    `lookup` was made before the call was sent, and `answered_at` is when that was: what the server changed meanwhile
+    counts as changed after it. Nothing is stored where another sign-in goes with the agent's calls by now, or where the
+    server's results were deleted meanwhile. To be called inside a transaction.
     """
     try:
-        is_same_sign_in = sign_in_and_whether_valid(call, now)[0] == sign_in
+        is_same_sign_in = sign_in_and_whether_valid(call, now)[0] == lookup.sign_in
     except SignInNeeded:
         return
-    if not is_same_sign_in:
+    if not is_same_sign_in or lock_cache_generation(call.server_id).deletions != lookup.generation:
         return
     row = CachedResult(
-        key=call.build_cache_key(sign_in),
+        key=call.build_cache_key(lookup.sign_in),
         scope=call.scope,
         server_id=call.server_id,
         tool_name=call.tool,
@@ -124,10 +132,24 @@ def store_cached_result(
 
 
 def delete_cached_results(server_id: str, tool_name: str = "") -> int:
-    """Delete a server's cached results, or those of one tool; return how many there were."""
+    """Delete a server's cached results, or those of one tool; return how many there were.
+
+    Results of calls that were sent before are not stored any more.
+    """
     rows = CachedResult.objects.filter(server_id=server_id)
-    deleted, _ = (rows.filter(tool_name=tool_name) if tool_name else rows).delete()
+    with transaction.atomic():
+        generation = lock_cache_generation(server_id)
+        generation.deletions += 1
+        generation.save(update_fields=["deletions"])
+        deleted, _ = (rows.filter(tool_name=tool_name) if tool_name else rows).delete()
     return deleted
+
+
+def lock_cache_generation(server_id: str) -> CacheGeneration:
+    """Return how often a server's results were deleted, locked: nothing is stored or deleted meanwhile."""
+    generations = CacheGeneration.objects.select_for_update()
+    generation, _ = generations.get_or_create(pk=server_id, defaults={"deletions": 0})
+    return generation
 
 
 def clear_result_cache(server_id: str, *, actor: Actor, now: datetime) -> int:

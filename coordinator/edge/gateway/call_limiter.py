@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -22,7 +23,12 @@ from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.records import CallRecords
 from coordinator.edge.http.bodies import SLOW_TO_DECODE
 from coordinator.errors import SignalboxError
-from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CallLimits, merge_strictest_call_limits
+from coordinator.mcp.gateway.call_limits import (
+    WHOLE_SERVER,
+    CallLimits,
+    CircuitBreaker,
+    merge_strictest_call_limits,
+)
 from coordinator.mcp.gateway.injection_signs import find_response_injection_and_hosts
 from coordinator.mcp.gateway.limited_results import (
     MIN_RESULT_BYTES,
@@ -31,8 +37,20 @@ from coordinator.mcp.gateway.limited_results import (
 )
 from coordinator.mcp.protocol.http_client import RequestNotSent, UpstreamFailed
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 TRIAL_MARGIN = timedelta(seconds=5)  # after the time that a trial may take, for which no other one is sent
+
+
+def raise_if_breaker_paused(breaker: CircuitBreaker, open_until: datetime, now: datetime) -> None:
+    """Raise RequestNotSent while a circuit breaker lets no call through."""
+    if open_until <= now:
+        return
+    raise RequestNotSent(
+        f"failed {breaker.failures} times in a row and gets no calls for {(open_until - now).total_seconds():.0f} "
+        f"seconds. Last failure: it {breaker.last_problem}"
+    )
 
 
 class CallLimiter:
@@ -42,47 +60,64 @@ class CallLimiter:
         self._records = records
 
     async def enforce_rates_and_circuit_breaker(self, exchange: Exchange) -> None:
-        """Raise RequestNotSent where a rate is used up, or the server's circuit breaker is open. Raises Busy."""
-        server, tool = exchange.server, exchange.called_tool_or_whole_server
+        """Raise RequestNotSent where a rate is used up, or the server's circuit breaker is open. Raises Busy.
+
+        Where the breaker's time is over, the call becomes the one that tries the server.
+        """
+        server, tool, now = exchange.server, exchange.called_tool_or_whole_server, timezone.now()
         if server.breaker is not None and server.breaker.open_until is not None:
-            await self.claim_breaker_trial_or_raise(exchange, server.breaker.open_until)
-        if not server.limits:
-            return
+            raise_if_breaker_paused(server.breaker, server.breaker.open_until, now)
+            exchange.trial_until = now + timedelta(seconds=exchange.call_seconds) + TRIAL_MARGIN
         rates = {
             name: rate
             for name in {WHOLE_SERVER, tool} & server.limits.keys()
             if (rate := server.limits[name].calls_per_minute) is not None
         }
-        if not rates:
+        if not rates and exchange.trial_until is None:
             return
-        take = functools.partial(
-            call_limits.count_call_at_rates_or_find_full, server.name, rates, timezone.now()
+        admit = functools.partial(
+            call_limits.admit_call_or_find_refusal, server.name, rates, exchange.trial_until, now
         )
-        full = await self._records.run_in_event_writer_transaction(take)
-        if full is not None:
-            name, wait = full
-            subject = f"of {name} " if name else ""
-            raise RequestNotSent(
-                f"may get {rates[name]} calls {subject}a minute, and has had them. Try it again in {wait:.0f} seconds"
-            )
-
-    async def claim_breaker_trial_or_raise(self, exchange: Exchange, open_until: datetime) -> None:
-        breaker, now = exchange.server.breaker, timezone.now()
-        assert breaker is not None
-        lasts = timedelta(seconds=exchange.call_seconds) + TRIAL_MARGIN
-        if open_until <= now:
-            claim = functools.partial(call_limits.claim_breaker_trial, exchange.server.name, lasts, now)
-            if await self._records.run_in_event_writer_transaction(claim):
-                return
+        try:
+            refusal = await self._records.run_in_event_writer_transaction(admit)
+        except BaseException:  # also where the client leaves: it may be the trial nevertheless
+            await self.free_trial_if_claimed(exchange)
+            raise
+        if refusal is None:
+            return
+        exchange.trial_until = None
+        if refusal.full_rate is None:
             raise RequestNotSent("failed before and is being tried by another call. Try it again in a moment")
-        left = (open_until - now).total_seconds()
+        subject = f"of {refusal.full_rate} " if refusal.full_rate else ""
         raise RequestNotSent(
-            f"failed {breaker.failures} times in a row and gets no calls for {left:.0f} seconds. "
-            f"Last failure: it {breaker.last_problem}"
+            f"may get {rates[refusal.full_rate]} calls {subject}a minute, and has had them. "
+            f"Try it again in {refusal.retry_seconds:.0f} seconds"
         )
+
+    async def free_trial_if_claimed(self, exchange: Exchange) -> None:
+        """Let another call try the server where this one did and has shown nothing; a failure is logged."""
+        trial_until, exchange.trial_until = exchange.trial_until, None
+        if trial_until is None:
+            return
+        free = functools.partial(call_limits.free_breaker_trial, exchange.server.name, trial_until)
+        try:
+            await self._records.run_in_event_writer_transaction(free)
+        except SignalboxError as problem:
+            log.error("The trial of a circuit breaker could not be ended: %s", problem.detail)
 
     async def run_with_circuit_breaker(self, exchange: Exchange, work: Callable[[], Awaitable[T]]) -> T:
-        """Do what asks the server; count for its circuit breaker whether it answered."""
+        """Do what asks the server; count for its circuit breaker whether it answered.
+
+        A trial that is neither a success nor a failure, such as one whose client leaves, is left to another call.
+        """
+        try:
+            return await self.run_counting_outcome_for_breaker(exchange, work)
+        finally:
+            await self.free_trial_if_claimed(exchange)
+
+    async def run_counting_outcome_for_breaker(
+        self, exchange: Exchange, work: Callable[[], Awaitable[T]]
+    ) -> T:
         breaker = exchange.server.breaker
         if breaker is None:
             return await work()
@@ -101,6 +136,7 @@ class CallLimiter:
                 timezone.now(),
             )
             await self._records.run_in_event_writer_transaction(record)
+            exchange.trial_until = None
             raise
         if breaker.failures:
             await self._records.run_in_event_writer_transaction(
@@ -108,6 +144,7 @@ class CallLimiter:
                     call_limits.record_success_for_breaker, exchange.server.name, timezone.now()
                 )
             )
+            exchange.trial_until = None
         return answer
 
     async def record_response_injection_and_hosts(
@@ -207,6 +244,7 @@ class CallLimiter:
                 ResultOwner(exchange.caller_key.id, exchange.agent_id),
                 server_id=exchange.server.name,
                 tool_name=exchange.called_tool_or_whole_server,
+                arguments=exchange.message.params.get("arguments"),
                 part_bytes=limits.result_bytes or MIN_RESULT_BYTES,
                 now=timezone.now(),
             )

@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -58,6 +59,7 @@ class Exchange:
     `record` is that of a call under way. `is_interactive`: its server asked something before it answered.
     `person` is the user who makes the call on a page: no program is its caller, the person's own access token goes with
     it, and nothing that its server asks is passed on.
+    `trial_until`: until then it is the call that tries a server whose circuit breaker was open.
     `collection` is the one at whose address the request came: nothing but its tools is listed and called.
     """
 
@@ -82,6 +84,7 @@ class Exchange:
     record: CallRecord | None = None
     is_interactive: bool = False
     person: int | None = None
+    trial_until: datetime | None = None
     collection: CollectionTools | None = None
     call_timeouts: CallTimeouts = field(default_factory=CallTimeouts)
     caller: GatewayCaller = field(init=False)

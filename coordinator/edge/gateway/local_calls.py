@@ -350,9 +350,7 @@ class LocalCallEndpoint:
                 exchange.caller,
                 CallOrigin(session_id),
             )
-            await self._threads.run_in_thread(
-                gateway_calls.delete_waiting_local_call, attempt, now=timezone.now()
-            )
+            await self._threads.run_in_thread(gateway_calls.delete_waiting_local_call, attempt)
             return self.end_record_and_build_denial(record, denial_text)
         event_id = None if is_again else await self._records.write_call_begin_returning_id(record)
         origin = CallOrigin(session_id, event_id=event_id, client="signalbox mcp")
@@ -362,7 +360,11 @@ class LocalCallEndpoint:
             return await self.open_and_await_approval_unless_cancelled(exchange, record, ruling, attempt)
         if (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None:
             return await self.undo_approval_and_build_denial(exchange, record, attempt, brake)
-        await self._threads.run_in_thread(gateway_calls.begin_local_call, attempt, now=timezone.now())
+        denied = await self._threads.run_in_thread(
+            gateway_calls.begin_local_call_or_return_denial, attempt, now=timezone.now()
+        )
+        if denied is not None:
+            return self.end_record_and_build_person_denial(record, denied)
         return {"decision": "allow", "call_id": call_id}
 
     async def decide_local_non_tool_request(self, exchange: Exchange, question: CallQuestion) -> Answer:
@@ -429,9 +431,7 @@ class LocalCallEndpoint:
             )  # its end is written where it is cancelled
             return {"decision": "deny", "call_id": attempt.call_id, "reason": CANCELLED}
         if answer["decision"] == DENY:
-            await self._threads.run_in_thread(
-                gateway_calls.delete_waiting_local_call, attempt, now=timezone.now()
-            )
+            await self._threads.run_in_thread(gateway_calls.delete_waiting_local_call, attempt)
         return answer
 
     async def request_local_approval_and_wait(
@@ -531,13 +531,17 @@ class LocalCallEndpoint:
             await self._threads.run_in_thread(
                 gateway_calls.consume_call_denial, attempt, row.request_id, now=now
             )
-            context = rules.request_context(row)
-            record.decided_by = f"denied by {row.approved_by or 'somebody'}"
-            return self.end_record_and_build_denial(
-                record, answers.describe_person_denial(binding.tool, context.reason if context else None)
-            )
+            return self.end_record_and_build_person_denial(record, row)
         return self.end_record_and_build_denial(
             record, answers.describe_call_closed_undecided(binding.tool, current_request_state.word)
+        )
+
+    def end_record_and_build_person_denial(self, record: CallRecord, row: PermissionRequest) -> Answer:
+        """Return the answer by a person's denial."""
+        context = rules.request_context(row)
+        record.decided_by = f"denied by {row.approved_by or 'somebody'}"
+        return self.end_record_and_build_denial(
+            record, answers.describe_person_denial(record.tool, context.reason if context else None)
         )
 
     def end_record_and_build_denial(self, record: CallRecord, text: str) -> Answer:

@@ -102,7 +102,7 @@ class ResultCache:
         store = functools.partial(
             result_cache.store_cached_result,
             entry.call,
-            entry.lookup.sign_in,
+            entry.lookup,
             result,
             answered_at=entry.sought_at,
             now=timezone.now(),

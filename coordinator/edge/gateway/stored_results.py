@@ -44,7 +44,8 @@ class StoredResultReader:
     async def try_answer_stored_result_read(self, exchange: Exchange) -> bool:
         """Answer a request that reads a stored result; return whether it is one. Raises Busy.
 
-        Its tool must not be denied now, and no brake may be on. Nobody is asked: the call was decided before.
+        Its tool must not be denied now for the arguments of the call, and no brake may be on. Nobody is asked: the call
+        was decided before.
         """
         message = exchange.message
         if message.method != "resources/read" or not message.is_request:
@@ -65,7 +66,10 @@ class StoredResultReader:
         inner = replace(exchange, server=server)
         session_id = await self._records.get_or_create_timeline_session_id(inner)
         name = row.tool_name or message.method
-        ruling, _ = await self._calls.decide_call(inner, name, {}, session_id, is_read=not row.tool_name)
+        arguments = await self._threads.run_in_thread(call_limits.decrypt_stored_arguments, row)
+        ruling, _ = await self._calls.decide_call(
+            inner, name, arguments, session_id, is_read=not row.tool_name
+        )
         record = self._records.begin_non_tool_request_record(
             inner, session_id, message.method, {"uri": message.params["uri"]}
         )
