@@ -133,9 +133,7 @@ def remove_own_passkey(request: HtmxHttpRequest, passkey_id: int) -> HttpRespons
     """Remove one of the person's own passkeys."""
     assert isinstance(request.user, User)
     with add_refusal_message_during_block(request):
-        row = passkeys.remove_passkey(
-            request.user, passkey_id, actor=person_actor(request.user), now=timezone.now()
-        )
+        row = passkeys.remove_own_passkey(request.user, passkey_id, now=timezone.now())
         messages.success(
             request, f"The passkey {row.name} is removed. Delete it on your device or in your browser, too."
         )

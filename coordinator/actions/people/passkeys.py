@@ -26,12 +26,12 @@ from django.utils.crypto import salted_hmac
 from coordinator.actions.audit import audit
 from coordinator.actions.people.accounts import SignInAttempt
 from coordinator.actions.people.attempts import THIS_MACHINE, AttemptLimit, normalize_caller_network
-from coordinator.actions.people.provider_sign_ins import has_password_sign_in
+from coordinator.actions.people.provider_sign_ins import can_sign_in_without_provider, has_password_sign_in
 from coordinator.errors import Conflict, Forbidden, NotFound, SignalboxError
 from coordinator.identity import passkeys
 from coordinator.identity.actors import Actor, person_actor, system_actor
 from coordinator.identity.passkeys import PasskeyAnswer, PasskeyRefused
-from coordinator.models import Passkey, PasskeyChallenge
+from coordinator.models import Passkey, PasskeyChallenge, ProviderIdentity
 
 log = logging.getLogger(__name__)
 Purpose = PasskeyChallenge.Purpose
@@ -264,6 +264,24 @@ def remove_passkey(user: User, passkey_id: int, *, actor: Actor, now: datetime) 
             raise NotFound("This passkey is already removed.")
         record_passkey_event("PASSKEY_REMOVED", row, user, actor=actor, reason="", now=now)
         Passkey.objects.filter(pk=row.pk).delete()
+    return row
+
+
+def remove_own_passkey(user: User, passkey_id: int, *, now: datetime) -> Passkey:
+    """Remove one of the person's own passkeys.
+
+    Raises NotFound, and Conflict where they could not sign in any more.
+    """
+    with transaction.atomic():
+        list(
+            Passkey.objects.select_for_update().filter(user_id=user.pk).order_by("pk")
+        )  # one removal at a time
+        row = remove_passkey(user, passkey_id, actor=person_actor(user), now=now)
+        is_connected = ProviderIdentity.objects.filter(user_id=user.pk).exists()
+        if not is_connected and not can_sign_in_without_provider(user):
+            raise Conflict(
+                "This passkey is the only way for you to sign in. Set a password or make recovery codes first."
+            )
     return row
 
 

@@ -81,11 +81,19 @@ def issue_gateway_key_or_none(
 def find_gateway_key_agent_id(run: Run, runner: Runner, program: str, now: datetime) -> str | None:
     """Return as which agent a run's calls are judged; None where it gets no gateway.
 
-    That is the run's blueprint, else the agent that the runner's key is bound to, else the program itself. Nothing
-    is handed to whom nothing is open, nor to an agent that was deleted, nor where it or its blueprint switched it off.
+    That is the run's blueprint, else the agent that the runner's key is bound to, else the program itself: under a key
+    that is bound to several agents only if it is one of them. Nothing is handed to whom nothing is open, nor to an
+    agent that was deleted, nor where it or its blueprint switched it off.
     """
-    bound = ApiKey.objects.filter(name=runner.registered_by).values_list("agent_id", flat=True).first()
-    agent_id = run.agent_name or bound or find_offered_program_name(runner, program)
+    key = ApiKey.objects.filter(name=runner.registered_by).first()
+    bound_ids = key.bound_agent_ids_or_none if key is not None else None
+    agent_id = run.agent_name or None
+    if agent_id is None and bound_ids is not None and len(bound_ids) == 1:
+        [agent_id] = bound_ids
+    elif agent_id is None:
+        agent_id = find_offered_program_name(runner, program)
+        if bound_ids is not None and agent_id not in bound_ids:
+            return None
     if (
         agent_id is None
         or is_gateway_switched_off(agent_id, run)
