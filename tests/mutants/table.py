@@ -1091,6 +1091,13 @@ MUTANTS = (
         ("tests/passkeys/test_signing_in.py::test_who_signs_in_elsewhere_only_confirms_with_it",),
     ),
     Mutant(
+        "passkey: the only way to sign in removed",
+        "coordinator/actions/people/passkeys.py",
+        "        if has_lost_last_sign_in(owner):",
+        "        if False:",
+        ("tests/passkeys/test_last_way_in.py::test_the_only_way_to_sign_in_is_not_removed",),
+    ),
+    Mutant(
         "passkey: removed by another",
         "coordinator/actions/people/passkeys.py",
         "filter(pk=passkey_id, user_id=user.pk)",
@@ -1387,6 +1394,15 @@ MUTANTS = (
         "",
         (
             "tests/brakes/test_brake.py::TestInTheDatabase::test_nothing_is_approved_while_it_is_on_but_denied_it_can_be",
+        ),
+    ),
+    Mutant(
+        "driven agent's key for a program that its runner's key is not bound to",
+        "coordinator/actions/people/session_keys.py",
+        "    return name if bound is None or name in bound else None",
+        "    return name",
+        (
+            "tests/keys/test_agents_of_gateway_keys.py::test_a_program_that_the_runners_key_is_not_bound_to_gets_no_key",
         ),
     ),
     Mutant(

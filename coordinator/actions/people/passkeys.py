@@ -26,12 +26,12 @@ from django.utils.crypto import salted_hmac
 from coordinator.actions.audit import audit
 from coordinator.actions.people.accounts import SignInAttempt
 from coordinator.actions.people.attempts import THIS_MACHINE, AttemptLimit, normalize_caller_network
-from coordinator.actions.people.provider_sign_ins import can_sign_in_without_provider, has_password_sign_in
+from coordinator.actions.people.provider_sign_ins import has_lost_last_sign_in, has_password_sign_in
 from coordinator.errors import Conflict, Forbidden, NotFound, SignalboxError
 from coordinator.identity import passkeys
 from coordinator.identity.actors import Actor, person_actor, system_actor
 from coordinator.identity.passkeys import PasskeyAnswer, PasskeyRefused
-from coordinator.models import Passkey, PasskeyChallenge, ProviderIdentity
+from coordinator.models import Passkey, PasskeyChallenge
 
 log = logging.getLogger(__name__)
 Purpose = PasskeyChallenge.Purpose
@@ -58,6 +58,7 @@ REFUSED_ON_DEVICE = replace(
     tries=10,
     refusal="Too many passkeys were refused in this browser. Try again in a few minutes.",
 )
+ONLY_WAY_IN = "Set a password or make recovery codes first."
 EXPIRED = "That took more than five minutes, or was sent twice. Try again."
 
 
@@ -256,6 +257,28 @@ def confirm_with_passkey(user: User, text: str, browser: str, attempt: SignInAtt
             )
 
 
+def remove_own_passkey(user: User, passkey_id: int, *, now: datetime) -> Passkey:
+    """Remove one of a person's own passkeys, unless it is their only way to sign in.
+
+    Args:
+        user: The signed-in person.
+        passkey_id: Which of their passkeys.
+        now: The time.
+
+    Raises:
+        NotFound: They have no such passkey, or no account any more.
+        Conflict: They could not sign in without it. Nothing is removed.
+    """
+    with transaction.atomic():
+        owner = User.objects.select_for_update().filter(pk=user.pk).first()  # two at once count each other
+        if owner is None:
+            raise NotFound("This person no longer exists.")
+        row = remove_passkey(owner, passkey_id, actor=person_actor(owner), now=now)
+        if has_lost_last_sign_in(owner):
+            raise Conflict(ONLY_WAY_IN)
+    return row
+
+
 def remove_passkey(user: User, passkey_id: int, *, actor: Actor, now: datetime) -> Passkey:
     """Remove one passkey of `user`, at their own wish or an administrator's. Raises NotFound."""
     with transaction.atomic():
@@ -264,24 +287,6 @@ def remove_passkey(user: User, passkey_id: int, *, actor: Actor, now: datetime) 
             raise NotFound("This passkey is already removed.")
         record_passkey_event("PASSKEY_REMOVED", row, user, actor=actor, reason="", now=now)
         Passkey.objects.filter(pk=row.pk).delete()
-    return row
-
-
-def remove_own_passkey(user: User, passkey_id: int, *, now: datetime) -> Passkey:
-    """Remove one of the person's own passkeys.
-
-    Raises NotFound, and Conflict where they could not sign in any more.
-    """
-    with transaction.atomic():
-        list(
-            Passkey.objects.select_for_update().filter(user_id=user.pk).order_by("pk")
-        )  # one removal at a time
-        row = remove_passkey(user, passkey_id, actor=person_actor(user), now=now)
-        is_connected = ProviderIdentity.objects.filter(user_id=user.pk).exists()
-        if not is_connected and not can_sign_in_without_provider(user):
-            raise Conflict(
-                "This passkey is the only way for you to sign in. Set a password or make recovery codes first."
-            )
     return row
 
 

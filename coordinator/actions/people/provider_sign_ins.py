@@ -35,6 +35,7 @@ from coordinator.errors import (
 from coordinator.identity.actors import person_actor, system_actor
 from coordinator.identity.openid.errors import AuthorizationCodeRefused
 from coordinator.identity.openid.identities import OpenIdIdentity
+from coordinator.identity.passkeys import relying_party_id
 from coordinator.identity.roles import ADMIN, ROLES, highest_role_of_user
 from coordinator.models import AuditLog, Passkey, ProviderIdentity, RecoveryCode
 
@@ -166,13 +167,25 @@ def has_password_sign_in(user: User) -> bool:
 
 
 def can_sign_in_without_provider(user: User) -> bool:
-    """Return whether this person has a password that they know, a passkey or a recovery code to sign in with."""
+    """Return whether this person has a password that they know, a passkey or a recovery code to sign in with.
+
+    A passkey counts where it belongs to this installation's host name: another does not work.
+    """
     if not has_password_sign_in(user):
         return False
     return (
         not accounts.has_unknown_password(user)
-        or Passkey.objects.filter(user_id=user.pk).exists()
+        or Passkey.objects.filter(user_id=user.pk, rp_id=relying_party_id()).exists()
         or RecoveryCode.objects.filter(user_id=user.pk, used_at__isnull=True).exists()
+    )
+
+
+def has_lost_last_sign_in(user: User) -> bool:
+    """Return whether this person, who signs in here and not at the provider, has nothing left to sign in with."""
+    return (
+        has_password_sign_in(user)
+        and not is_user_connected_to_provider(user)
+        and not can_sign_in_without_provider(user)
     )
 
 
@@ -182,13 +195,13 @@ def disconnect_provider_account(user: User, address: str, now: datetime) -> None
     Raises Conflict where they would not get in any more, or where no administrator would be left, and NotFound where
     their account is not connected.
     """
-    if not can_sign_in_without_provider(user):
-        raise Conflict(
-            f"{settings.OIDC_NAME} is the only way for you to sign in, so you cannot disconnect your "
-            "account from it."
-        )
     with transaction.atomic():
         user = users.lock_user_and_decision_rights(user.pk)  # first, as a sign-in does
+        if not can_sign_in_without_provider(user):
+            raise Conflict(
+                f"{settings.OIDC_NAME} is the only way for you to sign in, so you cannot disconnect your "
+                "account from it."
+            )
         provider_identity = ProviderIdentity.objects.select_for_update().filter(user_id=user.pk).first()
         if provider_identity is None:
             raise NotFound(f"Your account is not connected with {settings.OIDC_NAME}.")

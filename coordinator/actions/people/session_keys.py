@@ -81,26 +81,27 @@ def issue_gateway_key_or_none(
 def find_gateway_key_agent_id(run: Run, runner: Runner, program: str, now: datetime) -> str | None:
     """Return as which agent a run's calls are judged; None where it gets no gateway.
 
-    That is the run's blueprint, else the agent that the runner's key is bound to, else the program itself: under a key
-    that is bound to several agents only if it is one of them. Nothing is handed to whom nothing is open, nor to an
-    agent that was deleted, nor where it or its blueprint switched it off.
+    That is the run's blueprint, else an agent of the runner's key (`find_agent_of_runner_key`). Nothing is handed to
+    whom nothing is open, nor to an agent that was deleted, nor where it or its blueprint switched it off.
     """
-    key = ApiKey.objects.filter(name=runner.registered_by).first()
-    bound_ids = key.bound_agent_ids_or_none if key is not None else None
-    agent_id = run.agent_name or None
-    if agent_id is None and bound_ids is not None and len(bound_ids) == 1:
-        [agent_id] = bound_ids
-    elif agent_id is None:
-        agent_id = find_offered_program_name(runner, program)
-        if bound_ids is not None and agent_id not in bound_ids:
-            return None
-    if (
-        agent_id is None
-        or is_gateway_switched_off(agent_id, run)
-        or deleted_agents.is_agent_deleted(agent_id)
-    ):
+    agent_id = run.agent_name or find_agent_of_runner_key(runner, program)
+    if not agent_id or is_gateway_switched_off(agent_id, run) or deleted_agents.is_agent_deleted(agent_id):
         return None
     return agent_id if reach.can_agent_reach_any_tool(agent_id, now) else None
+
+
+def find_agent_of_runner_key(runner: Runner, program: str) -> str | None:
+    """Return the agent as which the runner's key lets `program` call; None where the key is bound to others.
+
+    That is the only agent that the key is bound to. Of several it is the one that is named as the program. A key that
+    is bound to none has the program itself.
+    """
+    key = ApiKey.objects.filter(name=runner.registered_by).first()
+    bound = key.bound_agent_ids_or_none if key is not None else None
+    if bound is not None and len(bound) == 1:
+        return min(bound)
+    name = find_offered_program_name(runner, program)
+    return name if bound is None or name in bound else None
 
 
 def find_offered_program_name(runner: Runner, reported: str) -> str | None:
