@@ -18,6 +18,7 @@ from django.utils.http import urlencode
 from django.views.decorators.cache import never_cache
 
 from coordinator.actions.people import invitations, membership, users
+from coordinator.actions.people.open_invitations import list_open_invitations
 from coordinator.errors import SignalboxError
 from coordinator.identity.declarations import require_POST, require_safe
 from coordinator.identity.session_store import count_sessions_by_person
@@ -90,7 +91,7 @@ def render_people_page(
         "page": page,
         "rows": load_person_rows(list(page.object_list), count_sessions_by_person()),
         "words": query,
-        "invitations": load_invitation_rows(invitations.list_open_invitations(timezone.now())),
+        "invitations": load_invitation_rows(list_open_invitations(timezone.now())),
         "form": form,
         "created": created,
         "no_passwords": "" if settings.PASSWORD_SIGN_IN else invitations.NO_PASSWORDS,

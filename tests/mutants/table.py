@@ -2628,14 +2628,14 @@ MUTANTS = (
     ),
     Mutant(
         "invitation: expired",
-        "coordinator/actions/people/invitations.py",
+        "coordinator/actions/people/open_invitations.py",
         "filter(used_at=None, revoked_at=None, expires_at__gt=now)",
         "filter(used_at=None, revoked_at=None)",
         ("tests/membership/test_invitations.py::test_a_link_ends_with_its_time",),
     ),
     Mutant(
         "invitation: revoked",
-        "coordinator/actions/people/invitations.py",
+        "coordinator/actions/people/open_invitations.py",
         "filter(used_at=None, revoked_at=None, expires_at__gt=now)",
         "filter(used_at=None, expires_at__gt=now)",
         ("tests/membership/test_invitations.py::test_a_revoked_link_lets_nobody_in",),

@@ -12,7 +12,7 @@ from django.utils import timezone
 from coordinator.actions.agents import deleted_agents
 from coordinator.actions.audit import audit
 from coordinator.actions.chat import chat
-from coordinator.actions.people import keys
+from coordinator.actions.people import keys, session_keys
 from coordinator.actions.policy import grants
 from coordinator.actions.upkeep import changed_columns
 from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
@@ -254,7 +254,10 @@ def delete_agent_with_data(
         )
         AgentPlugin.objects.filter(agent=agent_id).delete()
         before = changed_columns.read_column_values(row, EDITABLE)
-        end_session_keys_of_agent(agent_id, actor=actor, now=moment)
+        for session_id in SessionKey.objects.filter(agent_id=agent_id).values_list("session_id", flat=True):
+            session_keys.end_session_key(
+                session_id, f"The agent {agent_id} was deleted.", moment, actor=actor
+            )
         ConnectCode.objects.filter(agent_id=agent_id, used_at__isnull=True).delete()
         Agent.objects.filter(pk=agent_id).delete()
         DeletedAgent.objects.update_or_create(pk=agent_id, defaults={"deleted_at": moment})
@@ -268,19 +271,6 @@ def delete_agent_with_data(
             now=moment,
         )
     return row
-
-
-def end_session_keys_of_agent(agent_id: str, *, actor: Actor, now: datetime) -> None:
-    for row in SessionKey.objects.filter(agent_id=agent_id):
-        row.delete()
-        audit.record_audit_entry(
-            "SESSION_KEY_ENDED",
-            actor=actor,
-            target=row.session_id,
-            result="success",
-            reason=f"The agent {agent_id} was deleted.",
-            now=now,
-        )
 
 
 def active_agent_api_keys(agent_ids: Iterable[str]) -> Any:

@@ -109,19 +109,7 @@ def request_permission(
     now = now or timezone.now()
     validate_new_request(ask, now)
     question = prepare_masked_question(replace(ask, folder=mask_secrets_in_value(ask.folder)), actor)
-    for _attempt in range(5):
-        with transaction.atomic():
-            existing_answer = join_existing_request_or_none(question, now)
-            if existing_answer is not None:
-                return PermissionRequestResult(existing_answer, created=False)
-            require_pending_capacity_withdrawing_oldest(actor, now)
-            try:
-                with transaction.atomic():
-                    return PermissionRequestResult(create_request_row(question, now), created=True)
-            except IntegrityError:
-                # A twin was first: its row is committed by now, so the next look joins it.
-                delete_orphan_request_context(question)
-    raise Conflict("This request was closed while you sent it again. Send it once more.")
+    return get_or_create_request(question, actor, now)
 
 
 def get_or_create_denied_request(
@@ -134,15 +122,33 @@ def get_or_create_denied_request(
     """
     validate_new_request(ask, now)
     question = prepare_masked_question(replace(ask, folder=mask_secrets_in_value(ask.folder)), actor)
+    return get_or_create_request(question, actor, now, ruling)
+
+
+def get_or_create_request(
+    question: PreparedQuestion, actor: Actor, now: datetime, ruling: Ruling | None = None
+) -> PermissionRequestResult:
+    """Return the request that a question joins, else a new one: pending, or denied by a rule's `ruling`.
+
+    Raises TooManyRequests for an asker at its limit of waiting requests, and Conflict.
+    """
     for _attempt in range(5):
         with transaction.atomic():
-            denied_request = find_request_denied_by_rules(question, now)
-            if denied_request is not None:
-                return PermissionRequestResult(denied_request, created=False)
+            existing_request = (
+                join_existing_request_or_none(question, now)
+                if ruling is None
+                else find_request_denied_by_rules(question, now)
+            )
+            if existing_request is not None:
+                return PermissionRequestResult(existing_request, created=False)
+            if ruling is None:
+                require_pending_capacity_withdrawing_oldest(actor, now)
             try:
                 with transaction.atomic():
                     return PermissionRequestResult(create_request_row(question, now, ruling), created=True)
-            except IntegrityError:  # a twin was first, or has left its key behind
+            except IntegrityError:
+                # A twin was first, and its row is committed by now, so the next look joins it; or one that is gone has
+                # left its key behind.
                 delete_orphan_request_context(question)
     raise Conflict("This request was closed while you sent it again. Send it once more.")
 

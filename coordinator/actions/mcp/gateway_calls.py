@@ -504,8 +504,8 @@ def consume_verdict_of_allowed_call(
     """
     context = rules.request_context(request)
     is_denied = request.status == PermissionRequest.Status.DENIED
-    is_untold = is_denied and context is not None and context.used_at is None
-    if not is_untold and rules.single_use_valid_until(request, now) is None:
+    is_undelivered_denial = is_denied and context is not None and context.used_at is None
+    if not is_undelivered_denial and rules.single_use_valid_until(request, now) is None:
         return QuestionOutcome.OVER
     if not consume_call_approval(original_question, request.request_id, now):
         return QuestionOutcome.OVER

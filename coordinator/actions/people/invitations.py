@@ -12,11 +12,10 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import QuerySet
 
-from coordinator.actions.audit import audit
 from coordinator.actions.people import accounts, passkeys, users
 from coordinator.actions.people.keys import hash_api_key
+from coordinator.actions.people.open_invitations import list_open_invitations, record_invitation_event
 from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import person_actor
 from coordinator.identity.roles import ADMIN, ROLES, has_role
@@ -28,11 +27,6 @@ MAX_LABEL_CHARACTERS = 100
 EXPIRED_INVITATION_RETENTION = timedelta(days=30)
 NOT_VALID = "This invitation is not valid: it was used, was revoked or has expired. Ask for a new one."
 NO_PASSWORDS = "Password sign-in is off, so nobody can join by an invitation."
-
-
-def list_open_invitations(now: datetime) -> QuerySet[Invitation]:
-    """Return the invitations that can still be used, the newest first."""
-    return Invitation.objects.filter(used_at=None, revoked_at=None, expires_at__gt=now).order_by("-id")
 
 
 def create_invitation(
@@ -73,7 +67,7 @@ def create_invitation(
             made_at=now,
             expires_at=now + timedelta(days=days),
         )
-        record_invitation_event("INVITATION_CREATED", row, user, now)
+        record_invitation_event("INVITATION_CREATED", row, person_actor(user), now)
     return row, token
 
 
@@ -86,7 +80,7 @@ def revoke_invitation(invitation_id: int, *, user: User, now: datetime) -> Invit
             raise NotFound("There is no such invitation.")
         if not list_open_invitations(now).filter(pk=row.pk).update(revoked_at=now):
             raise Conflict("This invitation was used, revoked or has expired.")
-        record_invitation_event("INVITATION_REVOKED", row, user, now)
+        record_invitation_event("INVITATION_REVOKED", row, person_actor(user), now)
     return row
 
 
@@ -112,7 +106,7 @@ def accept_invitation(token: str, user: User, *, address: str, now: datetime) ->
         maker = User.objects.get(pk=row.made_by)
         users.insert_user_with_role(user, role=row.role, actor=person_actor(maker), now=now)
         Invitation.objects.filter(pk=row.pk).update(used_by=user.pk)
-        record_invitation_event("INVITATION_USED", row, user, now, reason=f"from {address}")
+        record_invitation_event("INVITATION_USED", row, person_actor(user), now, reason=f"from {address}")
     return user
 
 
@@ -178,17 +172,3 @@ def build_invitation_passkey_handle(row: Invitation) -> str:
 def require_people_admin(user: User) -> None:
     if not has_role(user, ADMIN):
         raise Forbidden("Only administrators manage people.")
-
-
-def record_invitation_event(
-    event_type: str, row: Invitation, user: User, now: datetime, reason: str | None = None
-) -> None:
-    audit.record_audit_entry(
-        event_type,
-        actor=person_actor(user),
-        target=f"invitation:{row.pk}",
-        result="success",
-        reason=reason,
-        metadata={"for": row.label, "role": row.role, "expires_at": row.expires_at.isoformat()},
-        now=now,
-    )

@@ -18,7 +18,7 @@ from coordinator.actions.driving.session_runners import require_last_run_of_runn
 from coordinator.actions.people import keys
 from coordinator.errors import Conflict
 from coordinator.identity import session_keys
-from coordinator.identity.actors import system_actor
+from coordinator.identity.actors import Actor, system_actor
 from coordinator.mcp.gateway import visibility as reach
 from coordinator.mcp.servers.names import GATEWAY
 from coordinator.models import Agent, ApiKey, LivingExecutor, Run, Runner, Session, SessionKey
@@ -125,12 +125,12 @@ def is_gateway_switched_off(agent_id: str, run: Run) -> bool:
     return isinstance(servers, dict) and GATEWAY in servers
 
 
-def end_session_key(session_id: str, reason: str, now: datetime | None = None) -> None:
+def end_session_key(session_id: str, reason: str, now: datetime | None = None, *, actor: Actor = BY) -> None:
     """End the key of a session's agent, if it has one."""
     deleted_count, _ = SessionKey.objects.filter(session_id=session_id).delete()
     if deleted_count:
         audit.record_audit_entry(
-            "SESSION_KEY_ENDED", actor=BY, target=session_id, result="success", reason=reason, now=now
+            "SESSION_KEY_ENDED", actor=actor, target=session_id, result="success", reason=reason, now=now
         )
 
 

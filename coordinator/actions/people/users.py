@@ -18,6 +18,7 @@ from django.utils import timezone
 from coordinator.actions import deciders, notifications
 from coordinator.actions.approvals import person_names
 from coordinator.actions.audit import audit
+from coordinator.actions.people.open_invitations import list_open_invitations, record_invitation_event
 from coordinator.actions.policy import budgets
 from coordinator.actions.upkeep import changed_columns
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
@@ -207,19 +208,10 @@ def revoke_invitations_unless_admin(user: User, actor: Actor, now: datetime | No
     if people_with_role(ADMIN).filter(pk=user.pk).exists():
         return
     moment = now or timezone.now()
-    for row in Invitation.objects.filter(
-        made_by=user.pk, used_at=None, revoked_at=None, expires_at__gt=moment
-    ):
+    reason = f"{user.username} is no administrator any more."
+    for row in list_open_invitations(moment).filter(made_by=user.pk).order_by("pk"):
         Invitation.objects.filter(pk=row.pk).update(revoked_at=moment)
-        audit.record_audit_entry(
-            "INVITATION_REVOKED",
-            actor=actor,
-            target=f"invitation:{row.pk}",
-            result="success",
-            reason=f"{user.username} is no administrator any more.",
-            metadata={"for": row.label, "role": row.role, "expires_at": str(row.expires_at)},
-            now=moment,
-        )
+        record_invitation_event("INVITATION_REVOKED", row, actor, moment, reason)
 
 
 def record_user_change(

@@ -92,15 +92,15 @@ def record_run_completed(
             delete_executor_row_of_open_run(run)
             try_end_run(run, session, Run.Status.COMPLETED, now)
         elif run.status == Run.Status.STOPPING:
-            is_untold = False
+            is_undelivered = False
             if should_keep_process_after_stop(run):
                 executors.record_idle_executor(run, runner.runner_id, now)
             else:
                 executors.delete_living_executor_row(session.session_id)
-                is_untold = is_stop_undelivered(run)
+                is_undelivered = is_stop_undelivered(run)
             if try_end_run(run, session, Run.Status.STOPPED, now):
                 add_missing_run_end_event(run, now, since=run.started_at, reason="stopped")
-                if is_untold:  # its turn ended by itself meanwhile, and its process goes on
+                if is_undelivered:  # its turn ended by itself meanwhile, and its process goes on
                     command_runner_to_stop_run(run, runner.runner_id, now)
         elif run.status == Run.Status.RUNNING:
             executors.record_idle_executor(run, runner.runner_id, now)
